@@ -1,0 +1,40 @@
+# The short commands. The build itself is CMake: `cmake --list-presets` shows what there is.
+JOBS ?= $(shell nproc)
+# The build goes through these presets.
+TEST_PRESET := dev
+DEMO_PRESET := release
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test build format format-check lint bench clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+demo: ## build the tool and show which precision real tensors can bear (under 10 minutes from a bare machine)
+	scripts/setup.sh demo
+	cmake --preset $(DEMO_PRESET)
+	cmake --build --preset $(DEMO_PRESET) -j $(JOBS)
+	scripts/demo.sh
+
+build: ## build the preset dev: library, tool, tests, benchmarks
+	scripts/setup.sh test
+	cmake --preset $(TEST_PRESET)
+	cmake --build --preset $(TEST_PRESET) -j $(JOBS)
+
+test: build ## build and run all tests
+	ctest --test-dir build/$(TEST_PRESET) --output-on-failure --no-tests=error -j $(JOBS)
+
+format: ## format all C++ and C files in place
+	scripts/format.sh
+
+format-check: ## fail where `make format` would change something
+	scripts/format.sh --check
+
+lint: ## run clang-tidy on the host code of src/ and tools/
+	scripts/lint.sh
+
+bench: build ## build and run the benchmarks
+	scripts/bench.sh build/$(TEST_PRESET)/bench
+
+clean: ## remove everything that was built
+	rm -rf build

@@ -1,0 +1,33 @@
+# cmake --install: headers, both libraries, the tool, and what find_package and pkg-config read.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/quatt" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+install(TARGETS quatt quatt_static EXPORT quatt_targets
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET quatt_cli)
+    install(TARGETS quatt_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
+set(quatt_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/quatt")
+install(EXPORT quatt_targets NAMESPACE quatt:: FILE quatt-targets.cmake DESTINATION "${quatt_cmake_dir}")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/quatt-config.cmake.in"
+    "${PROJECT_BINARY_DIR}/quatt-config.cmake"
+    INSTALL_DESTINATION "${quatt_cmake_dir}"
+    NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/quatt-config-version.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES
+    "${PROJECT_BINARY_DIR}/quatt-config.cmake"
+    "${PROJECT_BINARY_DIR}/quatt-config-version.cmake"
+    DESTINATION "${quatt_cmake_dir}")
+
+# Relative to the .pc file, so that the installed tree can be moved.
+file(RELATIVE_PATH quatt_prefix_from_pc
+    "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" quatt_prefix_from_pc "${quatt_prefix_from_pc}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/quatt.pc.in" "${PROJECT_BINARY_DIR}/quatt.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/quatt.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -1,0 +1,134 @@
+// The C++ API: a thin layer over the C interface (quatt.h says what every field means).
+//
+// Functions that return Status or Result do not throw. Constructors from names and `attention` throw quatt::Error.
+#pragma once
+#include <quatt/quatt.h>
+#include <quatt/recipe.hpp>
+#include <quatt/status.hpp>
+#include <quatt/tensor.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string>
+
+namespace quatt {
+
+struct Device : quatt_device {
+    Device(const quatt_device& d) : quatt_device(d) {}
+
+    // cpu, reference, emulate, cuda[:N], simt:ARCH, emu:ARCH[:N]
+    Device(const std::string& name) : quatt_device{} {
+        if (const quatt_status s = quatt_device_init(this, name.c_str()); s != QUATT_OK) {
+            throw Error(Status::from_c(s));
+        }
+    }
+    Device(const char* name) : Device(std::string(name)) {}
+};
+
+struct Tensors : quatt_tensors {
+    Tensors() : quatt_tensors{} { struct_size = sizeof(quatt_tensors); }
+};
+
+// quatt_problem with the usual defaults: softmax_scale = 1/sqrt(D) once q is set with `set_qkv`.
+struct Problem : quatt_problem {
+    Problem() : quatt_problem{} { quatt_problem_init(this); }
+
+    Problem(const Recipe& r, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out)
+        : Problem() {
+        recipe = r;
+        tensors.q = q;
+        tensors.k = k;
+        tensors.v = v;
+        tensors.out = out;
+        const std::int64_t d = q.rank > 0 && q.rank <= 4 ? q.extent[q.rank - 1] : 0;
+        softmax_scale = d > 0 ? 1.0f / std::sqrt(static_cast<float>(d)) : 0.0f;
+    }
+};
+
+struct PlanInfo : quatt_plan_info {
+    PlanInfo() : quatt_plan_info{} { struct_size = sizeof(quatt_plan_info); }
+};
+
+namespace detail {
+// Calls a C function that writes text twice: for the size, then for the text.
+template <class Call>
+std::string text_of(Call&& call) {
+    std::size_t needed = 0;
+    if (call(nullptr, 0, &needed) != QUATT_OK || needed == 0) {
+        return quatt_last_error();
+    }
+    std::string text(needed, '\0');
+    if (call(text.data(), text.size(), &needed) != QUATT_OK) {
+        return quatt_last_error();
+    }
+    text.resize(needed - 1);
+    return text;
+}
+}  // namespace detail
+
+[[nodiscard]] inline Result<PlanInfo> query(const Problem& problem, const Device& device) {
+    PlanInfo info;
+    const quatt_status s = quatt_query(&problem, &device, &info);
+    return s == QUATT_OK ? Result<PlanInfo>(info) : Result<PlanInfo>(Status::from_c(s));
+}
+
+[[nodiscard]] inline std::string explain(const Problem& problem, const Device& device) {
+    return detail::text_of([&](char* t, std::size_t n, std::size_t* needed) {
+        return quatt_explain(&problem, &device, t, n, needed);
+    });
+}
+
+inline std::ostream& operator<<(std::ostream& out, const Problem& problem) {
+    return out << detail::text_of([&](char* t, std::size_t n, std::size_t* needed) {
+               return quatt_problem_describe(&problem, t, n, needed);
+           });
+}
+
+// Immutable; may be run from several threads at once, each with a workspace of its own.
+class Plan {
+  public:
+    [[nodiscard]] static Result<Plan> create(const Problem& problem, const Device& device) {
+        quatt_plan* raw = nullptr;
+        const quatt_status s = quatt_plan_create(&problem, &device, &raw);
+        return s == QUATT_OK ? Result<Plan>(Plan(raw)) : Result<Plan>(Status::from_c(s));
+    }
+
+    [[nodiscard]] PlanInfo info() const {
+        PlanInfo i;
+        (void)quatt_plan_get_info(plan_.get(), &i);
+        return i;
+    }
+    [[nodiscard]] std::size_t workspace_bytes() const { return info().workspace_bytes; }
+
+    [[nodiscard]] Status run(const quatt_tensors& tensors, std::span<std::byte> workspace,
+                             void* stream = nullptr) const {
+        return Status::from_c(
+            quatt_run(plan_.get(), &tensors, workspace.data(), workspace.size(), stream));
+    }
+
+    friend std::ostream& operator<<(std::ostream& out, const Plan& plan) {
+        return out << detail::text_of([&](char* t, std::size_t n, std::size_t* needed) {
+                   return quatt_plan_describe(plan.plan_.get(), t, n, needed);
+               });
+    }
+
+  private:
+    struct Destroy {
+        void operator()(quatt_plan* p) const { quatt_plan_destroy(p); }
+    };
+    explicit Plan(quatt_plan* raw) : plan_(raw) {}
+    std::unique_ptr<quatt_plan, Destroy> plan_;
+};
+
+// query, plan, workspace and run in one call, on a host device. Throws quatt::Error.
+inline void attention(const Problem& problem, const Device& device = "cpu") {
+    if (const quatt_status s = quatt_attention(&problem, &device); s != QUATT_OK) {
+        throw Error(Status::from_c(s));
+    }
+}
+
+}  // namespace quatt

@@ -1,0 +1,33 @@
+// Recipes as C++ values (docs/recipes.md gives their formulas).
+#pragma once
+#include <quatt/quatt.h>
+#include <quatt/status.hpp>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace quatt {
+
+struct Recipe : quatt_recipe {
+    Recipe(const quatt_recipe& r) : quatt_recipe(r) {}
+
+    // bf16 f16 fp8 fp8_head int8_fp8 nvfp4 nvfp4_fp8; throws quatt::Error for any other name.
+    explicit Recipe(const std::string& recipe_name) : quatt_recipe{} {
+        if (const quatt_status s = quatt_recipe_init(this, recipe_name.c_str()); s != QUATT_OK) {
+            throw Error(Status::from_c(s));
+        }
+    }
+
+    static std::vector<std::string> names() {
+        std::vector<std::string> all;
+        for (std::int32_t i = 0; i < quatt_recipe_count(); i++) {
+            all.emplace_back(quatt_recipe_name(i));
+        }
+        return all;
+    }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Recipe& r) { return out << r.name; }
+
+}  // namespace quatt

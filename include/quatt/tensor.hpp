@@ -1,0 +1,79 @@
+// Strided tensor views for the C++ API.
+#pragma once
+#include <quatt/quatt.h>
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <ostream>
+#include <span>
+#include <type_traits>
+
+namespace quatt {
+
+enum class DType : quatt_dtype {
+    none = QUATT_NONE,
+    f32 = QUATT_F32,
+    bf16 = QUATT_BF16,
+    f16 = QUATT_F16,
+    e4m3 = QUATT_E4M3,
+    i32 = QUATT_I32
+};
+
+// A view of memory that the caller owns. Strides are in elements.
+struct Tensor : quatt_tensor {
+    Tensor() : quatt_tensor{} {}
+    Tensor(const quatt_tensor& t) : quatt_tensor(t) {}
+
+    // Row-major and contiguous. bf16, f16 and e4m3 data have no C++ type here: pass the pointer and the dtype.
+    Tensor(const void* pointer, DType type, std::initializer_list<std::int64_t> shape)
+        : quatt_tensor(quatt_tensor_contiguous(const_cast<void*>(pointer),
+                                               static_cast<quatt_dtype>(type),
+                                               static_cast<std::int32_t>(shape.size()), shape.begin())) {}
+
+    // With strides of your own, in elements.
+    Tensor(const void* pointer, DType type, std::initializer_list<std::int64_t> shape,
+           std::initializer_list<std::int64_t> strides)
+        : Tensor(pointer, type, shape) {
+        std::int32_t i = 0;
+        for (const std::int64_t s : strides) {
+            if (i < rank) {
+                stride[i++] = s;
+            }
+        }
+    }
+
+    // A span of float or int32 as a tensor of one extent, or of `shape`.
+    template <class T, std::size_t N>
+        requires std::is_same_v<std::remove_const_t<T>, float> ||
+                 std::is_same_v<std::remove_const_t<T>, std::int32_t>
+    explicit Tensor(std::span<T, N> values)
+        : Tensor(values.data(), std::is_same_v<std::remove_const_t<T>, float> ? DType::f32 : DType::i32,
+                 {static_cast<std::int64_t>(values.size())}) {}
+
+    [[nodiscard]] bool present() const { return dtype != QUATT_NONE; }
+    [[nodiscard]] std::int64_t size() const {
+        std::int64_t n = 1;
+        for (std::int32_t i = 0; i < rank; i++) {
+            n *= extent[i];
+        }
+        return n;
+    }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Tensor& t) {
+    if (!t.present()) {
+        return out << "absent";
+    }
+    out << quatt_dtype_name(t.dtype) << " [";
+    for (std::int32_t i = 0; i < t.rank; i++) {
+        out << (i ? "," : "") << t.extent[i];
+    }
+    out << "] strides [";
+    for (std::int32_t i = 0; i < t.rank; i++) {
+        out << (i ? "," : "") << t.stride[i];
+    }
+    return out << ']';
+}
+
+}  // namespace quatt

@@ -1,0 +1,128 @@
+#include "core/device.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <thread>
+
+namespace quatt::core {
+namespace {
+
+constexpr std::array kBackends = {"cpu", "reference", "emulate", "cuda", "simt", "emu"};
+constexpr const char* kAllowed = "cpu, reference, emulate, cuda[:N], simt:ARCH or emu:ARCH[:N], where ARCH is sm_80 to sm_121 (sm_90a is sm_90)";
+
+bool parse_number(std::string_view s, std::int32_t& value) {
+    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
+    return error == std::errc() && end == s.data() + s.size() && !s.empty() && value >= 0;
+}
+
+// sm_90a -> 9, 0; sm_120 -> 12, 0
+bool parse_arch(std::string_view s, quatt_device& d) {
+    std::int32_t number = 0;
+    if (s.substr(0, 3) != "sm_") {
+        return false;
+    }
+    s.remove_prefix(3);
+    if (!s.empty() && (s.back() == 'a' || s.back() == 'f')) {
+        s.remove_suffix(1);
+    }
+    if (!parse_number(s, number) || number < 10) {
+        return false;
+    }
+    d.compute_major = number / 10;
+    d.compute_minor = number % 10;
+    return true;
+}
+
+}  // namespace
+
+Result<quatt_device> parse_device(std::string_view name) {
+    quatt_device d{};
+    d.struct_size = sizeof d;
+    std::array<std::string_view, 3> part;
+    std::size_t parts = 0;
+    for (std::string_view rest = name; parts < part.size();) {
+        const std::size_t colon = rest.find(':');
+        part[parts++] = rest.substr(0, colon);
+        if (colon == std::string_view::npos) {
+            rest = {};
+            break;
+        }
+        rest.remove_prefix(colon + 1);
+        if (parts == part.size()) {
+            parts++;  // a fourth part
+        }
+    }
+    const auto known = std::find(kBackends.begin(), kBackends.end(), part[0]);
+    d.backend = static_cast<quatt_backend>(known - kBackends.begin());
+    bool ok = known != kBackends.end();
+    switch (ok ? d.backend : -1) {
+        case QUATT_BACKEND_CUDA: ok = parts == 1 || (parts == 2 && parse_number(part[1], d.ordinal)); break;
+        case QUATT_BACKEND_SIMT: ok = parts == 2 && parse_arch(part[1], d); break;
+        case QUATT_BACKEND_EMU: ok = (parts == 2 || (parts == 3 && parse_number(part[2], d.ordinal))) && parse_arch(part[1], d); break;
+        default: ok = ok && parts == 1;
+    }
+    if (!ok) {
+        return Status(QUATT_INVALID_ARGUMENT, text("device is \"", name, "\"; it must be ", kAllowed));
+    }
+    return d;
+}
+
+const char* backend_name(quatt_backend b) {
+    return b >= 0 && b < static_cast<int>(kBackends.size()) ? kBackends[static_cast<std::size_t>(b)] : "unknown";
+}
+
+std::string device_name(const quatt_device& d) {
+    std::string name = backend_name(d.backend);
+    if (d.backend == QUATT_BACKEND_SIMT || d.backend == QUATT_BACKEND_EMU) {
+        name += text(":sm_", d.compute_major, d.compute_minor);
+    }
+    if (d.backend == QUATT_BACKEND_CUDA || (d.backend == QUATT_BACKEND_EMU && d.ordinal != 0)) {
+        name += text(":", d.ordinal);
+    }
+    return name;
+}
+
+Reasons check_device(const quatt_device& d) {
+    if (d.struct_size < sizeof d) {
+        return {text("device.struct_size is ", d.struct_size, "; call quatt_device_init first")};
+    }
+    Reasons reasons;
+    if (d.backend < 0 || d.backend >= static_cast<int>(kBackends.size())) {
+        reasons.push_back(text("device.backend is ", d.backend, "; it must be 0 to ", kBackends.size() - 1));
+    }
+    if (d.ordinal < 0 || d.sm_count < 0 || d.compute_major < 0 || d.compute_minor < 0 || d.compute_minor > 9) {
+        reasons.push_back(text("device has ordinal ", d.ordinal, ", compute capability ", d.compute_major, ".", d.compute_minor, ", sm_count ", d.sm_count,
+                               "; none may be negative, the minor number at most 9"));
+    }
+    return reasons;
+}
+
+int cpu_count() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+const char* cpu_features() {
+#if defined(__x86_64__) && defined(__GNUC__)
+    static const std::string features = [] {
+        __builtin_cpu_init();
+        std::string all;
+        const auto add = [&](const char* name, int has) {
+            if (has != 0) {
+                all += (all.empty() ? "" : " ") + std::string(name);
+            }
+        };
+        add("SSE4.2", __builtin_cpu_supports("sse4.2"));
+        add("AVX2", __builtin_cpu_supports("avx2"));
+        add("FMA", __builtin_cpu_supports("fma"));
+        add("AVX512F", __builtin_cpu_supports("avx512f"));
+        add("AVX512BW", __builtin_cpu_supports("avx512bw"));
+        add("AVX512VNNI", __builtin_cpu_supports("avx512vnni"));
+        add("AVX512BF16", __builtin_cpu_supports("avx512bf16"));
+        return all;
+    }();
+    return features.c_str();
+#else
+    return "";
+#endif
+}
+
+}  // namespace quatt::core

@@ -1,0 +1,21 @@
+// Device descriptors: names, and what a name means. No driver is asked.
+#pragma once
+#include <quatt/quatt.h>
+#include <quatt/status.hpp>
+
+#include <string>
+#include <string_view>
+
+#include "core/text.hpp"
+
+namespace quatt::core {
+
+[[nodiscard]] Result<quatt_device> parse_device(std::string_view name);
+[[nodiscard]] std::string device_name(const quatt_device& d);
+[[nodiscard]] const char* backend_name(quatt_backend b);
+[[nodiscard]] Reasons check_device(const quatt_device& d);
+
+[[nodiscard]] int cpu_count();
+[[nodiscard]] const char* cpu_features();
+
+}  // namespace quatt::core

@@ -1,0 +1,194 @@
+#include "core/kernel.hpp"
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "core/device.hpp"
+
+namespace quatt::core {
+namespace {
+
+Reasons refusal_of(const Kernel& k, const quatt_problem& p, const quatt_device& d, bool any_backend) {
+    Reasons reasons;
+    if (p.kernel != nullptr && std::strcmp(p.kernel, k.name) != 0) {
+        reasons.push_back(text("kernel=", p.kernel, " was asked for"));
+    }
+    if (!any_backend && k.backend != d.backend) {
+        reasons.push_back(text("serves device ", backend_name(k.backend), "; ", device_name(d), " was asked for"));
+    }
+    if (reasons.empty()) {
+        k.refuse(p, d, reasons);
+    }
+    return reasons;
+}
+
+std::string device_text(const quatt_device& d) {
+    std::string s = device_name(d);
+    if (d.compute_major != 0) {
+        s += text(" (compute capability ", d.compute_major, ".", d.compute_minor, d.sm_count > 0 ? text(", ", d.sm_count, " SMs") : "", ")");
+    }
+    return s;
+}
+
+// Why the device itself serves nothing: the reasons of its own kernels.
+std::string unsupported_message(const quatt_problem& p, const quatt_device& d, const std::vector<Refusal>& refusals) {
+    Reasons all;
+    for (const Refusal& r : refusals) {
+        for (const std::string& reason : r.reasons) {
+            if (r.kernel->backend == d.backend && (p.kernel == nullptr || std::strcmp(p.kernel, r.kernel->name) == 0)) {
+                all.push_back(text(r.kernel->name, ": ", reason));
+            }
+        }
+    }
+    if (all.empty()) {
+        all.push_back(p.kernel != nullptr ? text("kernel \"", p.kernel, "\" does not serve ", device_text(d))
+                                          : text("no kernel of this build serves ", device_text(d)));
+    }
+    return join(all);
+}
+
+}  // namespace
+
+std::span<const Kernel* const> kernels() {
+    static constexpr std::array<const Kernel*, 3> kTable = {&kCpuKernel, &kEmulateKernel, &kReferenceKernel};
+    return kTable;
+}
+
+void refuse_room(const quatt_problem& p, Reasons& reasons) {
+    if (p.tensors.block_table.dtype != QUATT_NONE) {
+        reasons.push_back("block_table is given; no kernel of this version reads a paged KV cache");
+    }
+    if (p.policy_count != 0) {
+        reasons.push_back(text("policy has ", p.policy_count, " head ranges; no kernel of this version takes a recipe per head range"));
+    }
+}
+
+Selection select(const quatt_problem& p, const quatt_device& d) {
+    Selection s;
+    Reasons wrong = check_device(d);
+    for (std::string& reason : check_problem(p)) {
+        wrong.push_back(std::move(reason));
+    }
+    if (wrong.empty() && p.kernel != nullptr) {
+        std::string names;
+        bool known = false;
+        for (const Kernel* k : kernels()) {
+            known |= std::strcmp(p.kernel, k->name) == 0;
+            names += (names.empty() ? "" : ", ") + std::string(k->name);
+        }
+        if (!known) {
+            wrong.push_back(text("kernel is \"", p.kernel, "\"; it must be one of ", names));
+        }
+    }
+    if (!wrong.empty()) {
+        s.status = Status(QUATT_INVALID_ARGUMENT, join(wrong));
+        return s;
+    }
+    for (const Kernel* k : kernels()) {
+        Reasons reasons = refusal_of(*k, p, d, false);
+        if (!reasons.empty()) {
+            s.refusals.push_back({k, std::move(reasons)});
+        } else if (s.kernel == nullptr) {
+            s.kernel = k;
+        } else {
+            s.refusals.push_back({k, {text("comes after ", s.kernel->name)}});
+        }
+    }
+    if (s.kernel == nullptr) {
+        const std::string why = unsupported_message(p, d, s.refusals);
+        s.status = Status(QUATT_UNSUPPORTED, why);
+        for (const Kernel* k : kernels()) {
+            if (s.kernel != nullptr || !k->fallback || k->backend == d.backend || !refusal_of(*k, p, d, true).empty()) {
+                continue;
+            }
+            if (p.strict != 0) {
+                s.status = Status(QUATT_UNSUPPORTED, text(why, "\nstrict: the fallback to ", k->name, " was not taken"));
+            } else if (p.allow_fallback != 0) {
+                s.kernel = k;
+                s.fallback = true;
+                s.status = Status();
+                std::erase_if(s.refusals, [&](const Refusal& r) { return r.kernel == k; });
+            }
+        }
+    }
+    if (s.kernel != nullptr) {
+        s.choice = s.kernel->choose(p, shape_of(p), d);
+    }
+    return s;
+}
+
+std::string explain(const quatt_problem& p, const quatt_device& d) {
+    const Selection s = select(p, d);
+    if (s.status.code() == QUATT_INVALID_ARGUMENT) {
+        return text("invalid problem:\n", s.status.message(), "\n");
+    }
+    std::string all = text(describe(p), "\ndevice ", device_text(d), "\n");
+    for (const Kernel* k : kernels()) {
+        all += text("  ", k->name, ": ");
+        if (k == s.kernel) {
+            all += text("chosen", s.fallback ? " as a fallback" : "", "; key tile ", s.choice.key_tile, ", splits ", s.choice.splits, ", threads ", s.choice.threads,
+                        ", workspace ", s.choice.workspace_bytes, " bytes\n");
+            continue;
+        }
+        for (const Refusal& r : s.refusals) {
+            if (r.kernel == k) {
+                for (std::size_t i = 0; i < r.reasons.size(); i++) {
+                    all += text(i == 0 ? "no: " : "      ", r.reasons[i], "\n");
+                }
+            }
+        }
+    }
+    if (!s.status.ok()) {
+        all += text("unsupported:\n", s.status.message(), "\n");
+    }
+    return all;
+}
+
+Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_device& d) {
+    Selection s = select(p, d);
+    if (!s.status.ok()) {
+        return s.status;
+    }
+    auto plan = std::make_unique<Plan>();
+    plan->problem = p;
+    plan->rows.assign(p.rows, p.rows + p.row_count);
+    plan->problem.rows = plan->rows.data();
+    plan->problem.kernel = nullptr;
+    plan->shape = shape_of(p);
+    plan->device = d;
+    plan->kernel = s.kernel;
+    plan->choice = s.choice;
+    plan->fallback = s.fallback;
+    if (s.kernel->host) {
+        plan->pool = ThreadPool::shared(s.choice.threads);
+    }
+    if (s.fallback && p.log != nullptr) {
+        quatt_problem without = p;
+        without.allow_fallback = 0;
+        const std::string message = text("quatt: fallback to ", s.kernel->name, ": ", select(without, d).status.message());
+        p.log(p.log_user, message.c_str());
+    }
+    return plan;
+}
+
+std::string describe(const Plan& plan) {
+    return text("kernel ", plan.kernel->name, plan.fallback ? text(" (fallback; ", device_name(plan.device), " was asked for)") : "", ", key tile ", plan.choice.key_tile,
+                ", splits ", plan.choice.splits, ", threads ", plan.choice.threads, ", workspace ", plan.choice.workspace_bytes, " bytes\n", describe(plan.problem));
+}
+
+Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace, std::size_t workspace_bytes, void* stream) {
+    if (const Reasons reasons = check_call(plan.problem, tensors); !reasons.empty()) {
+        return {QUATT_INVALID_ARGUMENT, join(reasons)};
+    }
+    const std::size_t needed = plan.choice.workspace_bytes;
+    if (workspace_bytes < needed || (needed > 0 && workspace == nullptr)) {
+        return {QUATT_WORKSPACE_TOO_SMALL, text("workspace has ", workspace == nullptr ? 0 : workspace_bytes, " bytes; the plan needs ", needed)};
+    }
+    if (reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlign != 0) {
+        return {QUATT_WORKSPACE_TOO_SMALL, text("workspace is at ", workspace, "; it must be aligned to ", kWorkspaceAlign, " bytes")};
+    }
+    return plan.kernel->run(plan, tensors, {static_cast<std::byte*>(workspace), needed}, stream);
+}
+
+}  // namespace quatt::core

@@ -1,0 +1,20 @@
+// What the host kernels share: reading lengths and scales, quantising into the workspace, walking row blocks over the pool.
+#pragma once
+#include <span>
+
+#include "core/kernel.hpp"
+
+namespace quatt::core {
+
+// Fields that exist for tests and measurements.
+struct TestFields {
+    bool rows = false, light_mass = false, counters = false;
+};
+// Refuses those that are used and not taken, and fields that are room for later.
+void refuse_all_but(const quatt_problem& p, const TestFields& takes, Reasons& reasons);
+
+[[nodiscard]] Choice choose_portable(const quatt_problem& p, const Shape& s, bool quantised);
+[[nodiscard]] Status run_emulated(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace);
+[[nodiscard]] Status run_reference(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace);
+
+}  // namespace quatt::core

@@ -1,0 +1,324 @@
+// The recipe step by step. Tiles are walked from the last key to the first; see softmax_law.hpp for what a row does with a tile.
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "recipe/accumulate.hpp"
+#include "recipe/attend.hpp"
+#include "recipe/simd.hpp"
+#include "recipe/softmax_law.hpp"
+
+namespace quatt::recipe {
+namespace {
+
+constexpr std::int64_t kWarpRows = 16;  // rows of a warp tile in the counters
+constexpr std::int64_t kPvStep = 64;    // keys summed on their own before they join O
+
+[[nodiscard]] std::int64_t padded(std::int64_t channels) { return (channels + kFloats - 1) / kFloats * kFloats; }
+
+// What a block of rows works on. Channel counts are padded to 16 with zeros.
+struct Scratch {
+    std::int64_t dim, dim_v, tile;
+    float* q;       // [rows, dim]
+    float* k;       // [dim, tile]: transposed
+    float* v;       // [tile, dim_v]
+    float* t;       // [rows, tile]: scores
+    float* p;       // [tile]
+    float* o;       // [rows, dim_v]: under the row's reference m
+    float* master;  // [rows, dim_v]: under the row's master reference
+
+    static std::int64_t floats(std::int64_t d, std::int64_t dv, std::int64_t tile) {
+        return kRowBlock * padded(d) + padded(d) * tile + tile * padded(dv) + kRowBlock * tile + tile + 2 * kRowBlock * padded(dv);
+    }
+    Scratch(std::span<std::byte> bytes, std::int64_t d, std::int64_t dv, std::int64_t key_tile)
+        : dim(padded(d)), dim_v(padded(dv)), tile(key_tile), q(reinterpret_cast<float*>(bytes.data())), k(q + kRowBlock * dim),
+          v(k + dim * tile), t(v + tile * dim_v), p(t + kRowBlock * tile), o(p + tile), master(o + kRowBlock * dim_v) {
+        std::fill(q, q + floats(d, dv, tile), 0.0f);
+    }
+};
+
+struct Row {
+    RowReference reference;
+    std::int64_t first = 0, last = 0;  // keys that it sees
+    float factor = 1;                  // q scale * norm * softmax_scale * log2 e
+    float l = 0;                       // under reference.m
+    float master_reference = kNoReference;
+    float master_l = 0;
+};
+
+// t[j] += q . k[:, j] over all channels, in fp32, 32 keys at a time
+QUATT_CLONES void scores_fp32(const float* q, const float* k, std::int64_t dim, std::int64_t tile, float* t) {
+    for (std::int64_t j = 0; j < tile; j += 2 * kFloats) {
+        Floats a = {}, b = {};
+        for (std::int64_t d = 0; d < dim; d++) {
+            Floats x, y;
+            std::memcpy(&x, k + d * tile + j, sizeof x);
+            std::memcpy(&y, k + d * tile + j + kFloats, sizeof y);
+            a += q[d] * x;
+            b += q[d] * y;
+        }
+        std::memcpy(t + j, &a, sizeof a);
+        std::memcpy(t + j + kFloats, &b, sizeof b);
+    }
+}
+
+void scores_hopper(const float* q, const float* k, std::int64_t dim, std::int64_t tile, float* t) {
+    for (std::int64_t j = 0; j < tile; j++) {
+        t[j] = 0;
+        for (std::int64_t d = 0; d < dim; d += kHopperStep) {
+            t[j] = hopper_step(t[j], q + d, 1, k + d * tile + j, tile, std::min(kHopperStep, dim - d));
+        }
+    }
+}
+
+// o += p[a..b) . v[a..b, :], 64 keys summed on their own first
+QUATT_CLONES void values_fp32(const float* p, const float* v, std::int64_t a, std::int64_t b, std::int64_t dim_v, float* o) {
+    for (std::int64_t d = 0; d < dim_v; d += kFloats) {
+        Floats sum;
+        std::memcpy(&sum, o + d, sizeof sum);
+        for (std::int64_t j0 = a; j0 < b; j0 += kPvStep) {
+            Floats part = {};
+            for (std::int64_t j = j0; j < std::min(b, j0 + kPvStep); j++) {
+                Floats x;
+                std::memcpy(&x, v + j * dim_v + d, sizeof x);
+                part += p[j] * x;
+            }
+            sum += part;
+        }
+        std::memcpy(o + d, &sum, sizeof sum);
+    }
+}
+
+void values_hopper(const float* p, const float* v, std::int64_t a, std::int64_t b, std::int64_t dim_v, float* o) {
+    for (std::int64_t j = a / kHopperStep * kHopperStep; j < b; j += kHopperStep) {
+        for (std::int64_t d = 0; d < dim_v; d++) {
+            o[d] = hopper_step(o[d], p + j, 1, v + j * dim_v + d, dim_v, kHopperStep);
+        }
+    }
+}
+
+void scale(float* x, std::int64_t n, float factor) {
+    if (factor != 1.0f) {
+        for (std::int64_t d = 0; d < n; d++) {
+            x[d] *= factor;
+        }
+    }
+}
+
+QUATT_CLONES TileOutcome meet(const quatt_recipe& r, RowReference& row, std::int64_t interval, const float* t, std::int64_t n, float* p) {
+    return meet_tile(r, row, interval, t, n, p);
+}
+
+class Block {
+  public:
+    Block(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q, const CanonicalHead& k, const CanonicalHead& v, std::span<const std::int64_t> rows,
+          std::span<std::byte> scratch, quatt_counters& counters)
+        : p_(p), o_(o), r_(*o.recipe), q_(q), k_(k), v_(v), indices_(rows), s_(scratch, q.channels, v.channels, o.key_tile), counters_(counters),
+          short_qk_(r_.accumulator == QUATT_ACCUMULATOR_HOPPER && r_.q.format == QUATT_FORMAT_E4M3 && r_.k.format == QUATT_FORMAT_E4M3),
+          short_pv_(r_.accumulator == QUATT_ACCUMULATOR_HOPPER && r_.p_overflow == QUATT_FORMAT_E4M3 && r_.v.format == QUATT_FORMAT_E4M3) {}
+
+    void run() {
+        load_queries();
+        const std::int64_t intervals = (p_.mask.k_len + r_.interval_keys - 1) / r_.interval_keys;
+        for (std::int64_t split = o_.splits - 1; split >= 0; split--) {
+            const std::int64_t begin = split * intervals / o_.splits * r_.interval_keys;
+            const std::int64_t end = std::min(p_.mask.k_len, (split + 1) * intervals / o_.splits * r_.interval_keys);
+            walk(std::max(begin, first_), std::min(end, last_));
+            for (std::int64_t i = 0; i < n(); i++) {
+                end_split(i);
+            }
+        }
+        for (std::int64_t i = 0; i < n(); i++) {
+            finish(i);
+        }
+    }
+
+  private:
+    [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(indices_.size()); }
+    [[nodiscard]] std::int64_t index(std::int64_t i) const { return indices_[static_cast<std::size_t>(i)]; }
+    [[nodiscard]] Row& row(std::int64_t i) { return rows_[static_cast<std::size_t>(i)]; }
+
+    void load_queries() {
+        first_ = p_.mask.k_len;
+        last_ = 0;
+        std::array<float, kMaxHeadDim> mean;
+        for (std::int64_t i = 0; i < n(); i++) {
+            Row& x = row(i);
+            float* q = s_.q + i * s_.dim;
+            decode_row(r_.q, q_, index(i), q);
+            if (r_.q_mean_term != 0) {  // (q + mean) . k = q . k + mean . k
+                decode_mean_row(r_.q, q_, index(i) / r_.q.block_tokens, mean.data());
+                for (std::int64_t d = 0; d < q_.channels; d++) {
+                    q[d] += mean[static_cast<std::size_t>(d)];
+                }
+            }
+            x.factor = row_factor(r_.q, q_, index(i)) * (p_.softmax_scale * kLog2E);
+            x.first = p_.mask.first(index(i));
+            x.last = p_.mask.last(index(i));
+            first_ = std::min(first_, x.first);
+            last_ = std::max(last_, x.last);
+        }
+    }
+
+    // Tiles that meet keys [begin, end), last first. Splits are cut at interval borders, so no tile belongs to two.
+    void walk(std::int64_t begin, std::int64_t end) {
+        for (std::int64_t tile = (end - 1) / s_.tile * s_.tile; begin < end && tile + s_.tile > begin; tile -= s_.tile) {
+            load_keys(tile);
+            for (std::int64_t i0 = 0; i0 < n(); i0 += kWarpRows) {
+                bool met = false, overflow = false, looked = false;
+                for (std::int64_t i = i0; i < std::min(n(), i0 + kWarpRows); i++) {
+                    const std::int64_t a = std::max(tile, row(i).first) - tile;
+                    const std::int64_t b = std::min(tile + s_.tile, row(i).last) - tile;
+                    if (a < b) {
+                        const TileOutcome x = meet_one(i, tile, a, b);
+                        met = true;
+                        overflow |= x.overflow;
+                        looked |= x.looked;
+                        counters_.falls += x.fell;
+                    }
+                }
+                counters_.warp_tiles += met;
+                counters_.overflow_warp_tiles += overflow;
+                counters_.look_warp_tiles += looked;
+            }
+            if (tile == 0) {
+                break;
+            }
+        }
+    }
+
+    void load_keys(std::int64_t tile) {
+        std::array<float, kMaxHeadDim> key;
+        for (std::int64_t j = 0; j < s_.tile; j++) {
+            const bool real = tile + j < k_.tokens;
+            if (real) {
+                decode_row(r_.k, k_, tile + j, key.data());
+                decode_row(r_.v, v_, tile + j, s_.v + j * s_.dim_v);
+            } else {
+                std::fill(s_.v + j * s_.dim_v, s_.v + (j + 1) * s_.dim_v, 0.0f);
+            }
+            key_factor_[static_cast<std::size_t>(j)] = real ? row_factor(r_.k, k_, tile + j) : 1.0f;
+            for (std::int64_t d = 0; d < k_.channels; d++) {
+                s_.k[d * s_.tile + j] = real ? key[static_cast<std::size_t>(d)] : 0.0f;
+            }
+        }
+    }
+
+    // Row i meets keys [a, b) of the tile.
+    TileOutcome meet_one(std::int64_t i, std::int64_t tile, std::int64_t a, std::int64_t b) {
+        Row& x = row(i);
+        float* t = s_.t + i * s_.tile;
+        (short_qk_ ? scores_hopper : scores_fp32)(s_.q + i * s_.dim, s_.k, s_.dim, s_.tile, t);
+        for (std::int64_t j = 0; j < s_.tile; j++) {
+            const float score = t[j] * key_factor_[static_cast<std::size_t>(j)] * x.factor;
+            t[j] = j >= a && j < b ? score : -std::numeric_limits<float>::infinity();
+        }
+        const std::int64_t interval = tile / r_.interval_keys;
+        if (r_.promote != 0 && interval != x.reference.interval) {
+            promote(i);
+        }
+        const TileOutcome result = meet(r_, x.reference, interval, t, s_.tile, s_.p);
+        float* o = s_.o + i * s_.dim_v;
+        scale(o, s_.dim_v, result.factor);
+        x.l = x.l * result.factor + result.sum;
+        (short_pv_ ? values_hopper : values_fp32)(s_.p, s_.v, a, b, s_.dim_v, o);
+        return result;
+    }
+
+    // O joins the master under the higher of both references.
+    void promote(std::int64_t i) {
+        Row& x = row(i);
+        const float top = std::fmax(x.master_reference, x.reference.m);
+        const float keep = exp2_fast(x.master_reference - top), add = exp2_fast(x.reference.m - top);
+        float* o = s_.o + i * s_.dim_v;
+        float* master = s_.master + i * s_.dim_v;
+        for (std::int64_t d = 0; d < s_.dim_v; d++) {
+            master[d] = master[d] * keep + o[d] * add;
+            o[d] = 0;
+        }
+        x.master_l *= keep;
+        x.master_reference = top;
+    }
+
+    void end_split(std::int64_t i) {
+        Row& x = row(i);
+        promote(i);
+        x.master_l += x.l * exp2_fast(x.reference.m - x.master_reference);
+        x.l = 0;
+        x.reference = RowReference{};
+    }
+
+    // Natural-log units that smoothing K took from all scores of row i: q . mean(K) * softmax_scale, with the unquantised q.
+    [[nodiscard]] float lost_to_smoothing(std::int64_t i) const {
+        if (k_.shape.mean_blocks == 0) {
+            return 0;
+        }
+        std::array<float, kMaxHeadDim> q;
+        load_row(p_.q, index(i), q.data());
+        float sum = 0;
+        for (std::int64_t d = 0; d < q_.channels; d++) {
+            sum += q[static_cast<std::size_t>(d)] * k_.mean[d];
+        }
+        return sum * p_.softmax_scale;
+    }
+
+    void finish(std::int64_t i) {
+        Row& x = row(i);
+        std::array<float, kMaxHeadDim> out{};
+        const float w = static_cast<float>(r_.p_exponent);
+        float m = x.master_reference, l = x.master_l;
+        if (l == 0.0f) {
+            const float lse = p_.has_sink ? p_.sink : -std::numeric_limits<float>::infinity();
+            store_row(p_.to, index(i), out.data(), lse);
+            return;
+        }
+        const float shift = lost_to_smoothing(i);
+        const float l_keys = l;
+        float keys_scale = 1;  // of O and of the keys' part of l, after the sink moved m
+        if (p_.has_sink) {
+            const float s = (p_.sink - shift) * kLog2E;
+            const float to = std::fmax(m, std::ceil(s));
+            keys_scale = exp2_fast(m - to);
+            l = l * keys_scale + exp2_fast(s - to + w);
+            m = to;
+        }
+        const float inv = 1.0f / l;
+        const float keys_share = l_keys * keys_scale * inv;  // (l - l_sink) / l
+        const float* master = s_.master + i * s_.dim_v;
+        for (std::int64_t d = 0; d < v_.channels; d++) {
+            float y = master[d] * keys_scale * channel_factor(r_.v, v_, d) * inv;
+            if (v_.shape.mean_blocks > 0) {
+                y += v_.mean[d] * keys_share;
+            }
+            out[static_cast<std::size_t>(d)] = y;
+        }
+        store_row(p_.to, index(i), out.data(), (m - w + std::log2(l)) * kLn2 + shift);
+    }
+
+    const HeadProblem& p_;
+    const EmulateOptions& o_;
+    const quatt_recipe& r_;
+    const CanonicalHead& q_;
+    const CanonicalHead& k_;
+    const CanonicalHead& v_;
+    std::span<const std::int64_t> indices_;
+    Scratch s_;
+    quatt_counters& counters_;
+    bool short_qk_, short_pv_;
+    std::int64_t first_ = 0, last_ = 0;
+    std::array<Row, kRowBlock> rows_{};
+    std::array<float, kMaxKeyTile> key_factor_{};
+};
+
+}  // namespace
+
+std::size_t emulate_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v, std::int64_t key_tile) {
+    return static_cast<std::size_t>(Scratch::floats(head_dim, head_dim_v, key_tile)) * sizeof(float);
+}
+
+void emulate_rows(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q, const CanonicalHead& k, const CanonicalHead& v,
+                  std::span<const std::int64_t> rows, std::span<std::byte> scratch, quatt_counters& counters) {
+    Block(p, o, q, k, v, rows, scratch, counters).run();
+}
+
+}  // namespace quatt::recipe

@@ -1,0 +1,387 @@
+#include "recipe/quantize.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "formats/e2m1.hpp"
+#include "formats/int8.hpp"
+#include "formats/tables.hpp"
+#include "formats/ue4m3.hpp"
+#include "recipe/recipes.hpp"
+
+namespace quatt::recipe {
+namespace {
+
+using formats::Bf16;
+using formats::E2m1;
+using formats::E4m3;
+using formats::F16;
+using formats::Int8;
+using formats::Ue4m3;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr std::int64_t kChannelGroup = 16;  // channels or keys that share a UE4M3 scale
+
+using Row = std::array<float, kMaxHeadDim>;
+
+[[nodiscard]] std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// |x|max that remembers a value which is not finite: fmax would drop it.
+class Amax {
+  public:
+    void add(float x) {
+        const float a = std::fabs(x);
+        all_finite_ &= a <= std::numeric_limits<float>::max();
+        amax_ = std::max(amax_, a);
+    }
+    [[nodiscard]] float value() const { return all_finite_ ? amax_ : kNaN; }
+
+  private:
+    float amax_ = 0;
+    bool all_finite_ = true;
+};
+
+// fp32 scale: amax / target; 1 for a group of zeros; at least 2^-126, so that its reciprocal is finite.
+[[nodiscard]] float fp32_scale(float amax, float target) {
+    if (amax == 0.0f) {
+        return 1.0f;
+    }
+    const float s = amax * (1.0f / target);
+    return s < 0x1p-126f ? 0x1p-126f : s;
+}
+
+// UE4M3 scale as the number it decodes to; 0 for a group of zeros.
+[[nodiscard]] float ue4m3_scale(float amax, float target) {
+    return Ue4m3::decode(Ue4m3::encode(amax * (1.0f / target)));
+}
+
+[[nodiscard]] float reciprocal(float scale) { return scale == 0.0f ? 0.0f : 1.0f / scale; }
+
+// The power of two that brings amax into [1344, 2688) = [1.3125, 2.625) * 2^10 when divided by it.
+[[nodiscard]] float normalizer(float amax) {
+    if (!(amax > 0.0f)) {
+        return std::isnan(amax) ? kNaN : 1.0f;
+    }
+    int exponent = 0;
+    const float fraction = std::frexp(amax, &exponent);  // in [.5, 1)
+    const int e = exponent - (fraction >= 1.3125f / 2 ? 11 : 12);
+    return std::ldexp(1.0f, std::clamp(e, -126, 126));
+}
+
+void encode_row(quatt_format format, const float* x, std::int64_t n, std::byte* to) {
+    switch (format) {
+        case QUATT_FORMAT_F32: std::memcpy(to, x, static_cast<std::size_t>(n) * sizeof(float)); break;
+        case QUATT_FORMAT_BF16:
+        case QUATT_FORMAT_F16:
+            for (std::int64_t d = 0; d < n; d++) {
+                const std::uint16_t c = format == QUATT_FORMAT_BF16 ? Bf16::encode(x[d]) : F16::encode(x[d]);
+                std::memcpy(to + 2 * d, &c, sizeof c);
+            }
+            break;
+        case QUATT_FORMAT_E4M3:
+            for (std::int64_t d = 0; d < n; d++) {
+                to[d] = static_cast<std::byte>(E4m3::encode(x[d]));
+            }
+            break;
+        case QUATT_FORMAT_INT8:
+            for (std::int64_t d = 0; d < n; d++) {
+                to[d] = static_cast<std::byte>(Int8::encode(x[d]));
+            }
+            break;
+        default:
+            for (std::int64_t d = 0; d < n; d++) {
+                to[d] = static_cast<std::byte>(E2m1::encode(x[d]));
+            }
+    }
+}
+
+void decode_codes(quatt_format format, const std::byte* c, std::int64_t n, float* out) {
+    const auto byte_table = [&](const std::array<float, 256>& table) {
+        for (std::int64_t d = 0; d < n; d++) {
+            out[d] = table[static_cast<std::uint8_t>(c[d])];
+        }
+    };
+    switch (format) {
+        case QUATT_FORMAT_F32: std::memcpy(out, c, static_cast<std::size_t>(n) * sizeof(float)); break;
+        case QUATT_FORMAT_BF16:
+        case QUATT_FORMAT_F16:
+            for (std::int64_t d = 0; d < n; d++) {
+                const auto code = detail::load<std::uint16_t>(c + 2 * d);
+                out[d] = format == QUATT_FORMAT_BF16 ? Bf16::decode(code) : F16::decode(code);
+            }
+            break;
+        case QUATT_FORMAT_E4M3: byte_table(formats::kDecodeTable<E4m3>); break;
+        case QUATT_FORMAT_INT8: byte_table(formats::kDecodeTable<Int8>); break;
+        default: byte_table(formats::kDecodeTable<E2m1>);
+    }
+}
+
+// One row in groups of 16 channels with UE4M3 scales.
+void encode_fp4_row(const float* x, std::int64_t n, float target, std::byte* codes, float* scales) {
+    for (std::int64_t d0 = 0; d0 < n; d0 += kChannelGroup) {
+        const std::int64_t d1 = std::min(n, d0 + kChannelGroup);
+        Amax amax;
+        for (std::int64_t d = d0; d < d1; d++) {
+            amax.add(x[d]);
+        }
+        const float s = ue4m3_scale(amax.value(), target), inv = reciprocal(s);
+        scales[d0 / kChannelGroup] = s;
+        for (std::int64_t d = d0; d < d1; d++) {
+            codes[d] = static_cast<std::byte>(E2m1::encode(x[d] * inv));
+        }
+    }
+}
+
+// Quantises a head: the input with its mean and norm removed, row by row.
+class Quantizer {
+  public:
+    Quantizer(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to) : r_(r), x_(x), to_(to) {}
+
+    void run() {
+        find_means();
+        find_norms();
+        if (r_.scale_format == QUATT_SCALE_NONE) {
+            encode_rows(0, x_.tokens, nullptr);
+        } else if (r_.scale_format == QUATT_SCALE_F32) {
+            r_.group_channels == 1 ? per_channel() : per_token_group();
+        } else if (r_.key_groups != 0 || r_.group_channels == 1) {
+            fp4_along_keys();
+        } else {
+            fp4_along_channels();
+        }
+    }
+
+  private:
+    [[nodiscard]] std::int64_t block_of(std::int64_t j, bool per_block) const { return per_block ? j / r_.block_tokens : 0; }
+
+    // Channel means over real tokens, summed in double and rounded to bf16: the order of a kernel's sum then rarely shows.
+    void find_means() {
+        for (std::int64_t b = 0; b < to_.shape.mean_blocks; b++) {
+            const std::int64_t first = r_.center == QUATT_CENTER_BLOCK ? b * r_.block_tokens : 0;
+            const std::int64_t last = r_.center == QUATT_CENTER_BLOCK ? std::min(x_.tokens, first + r_.block_tokens) : x_.tokens;
+            std::array<double, kMaxHeadDim> sum{};
+            Row row;
+            for (std::int64_t j = first; j < last; j++) {
+                load_row(x_, j, row.data());
+                for (std::int64_t d = 0; d < x_.channels; d++) {
+                    sum[static_cast<std::size_t>(d)] += static_cast<double>(row[static_cast<std::size_t>(d)]);
+                }
+            }
+            for (std::int64_t d = 0; d < x_.channels; d++) {
+                const double mean = sum[static_cast<std::size_t>(d)] / static_cast<double>(last - first);
+                to_.mean[b * x_.channels + d] = Bf16::decode(Bf16::encode(static_cast<float>(mean)));
+            }
+        }
+    }
+
+    void find_norms() {
+        for (std::int64_t b = 0; b < to_.shape.norm_blocks; b++) {
+            const bool per_block = r_.normalize == QUATT_NORMALIZE_BLOCK;
+            const std::int64_t first = per_block ? b * r_.block_tokens : 0;
+            const std::int64_t last = per_block ? std::min(x_.tokens, first + r_.block_tokens) : x_.tokens;
+            Amax amax;
+            Row row;
+            for (std::int64_t j = first; j < last; j++) {
+                centred_row(j, row.data());
+                for (std::int64_t d = 0; d < x_.channels; d++) {
+                    amax.add(row[static_cast<std::size_t>(d)]);
+                }
+            }
+            if (to_.shape.mean_row_codes) {  // blocks of mean and norm are the same
+                for (std::int64_t d = 0; d < x_.channels; d++) {
+                    amax.add(to_.mean[b * x_.channels + d]);
+                }
+            }
+            to_.norm[b] = normalizer(amax.value());
+        }
+    }
+
+    void centred_row(std::int64_t j, float* out) const {
+        load_row(x_, j, out);
+        if (to_.shape.mean_blocks > 0) {
+            const float* mean = to_.mean + block_of(j, r_.center == QUATT_CENTER_BLOCK) * x_.channels;
+            for (std::int64_t d = 0; d < x_.channels; d++) {
+                out[d] -= mean[d];
+            }
+        }
+    }
+
+    void prepared_row(std::int64_t j, float* out) const {
+        centred_row(j, out);
+        if (to_.shape.norm_blocks > 0) {
+            const float inv = 1.0f / to_.norm[block_of(j, r_.normalize == QUATT_NORMALIZE_BLOCK)];
+            for (std::int64_t d = 0; d < x_.channels; d++) {
+                out[d] *= inv;
+            }
+        }
+    }
+
+    // inverse: null, or one factor a channel
+    void encode_rows(std::int64_t first, std::int64_t last, const float* inverse) const {
+        Row row;
+        for (std::int64_t j = first; j < last; j++) {
+            prepared_row(j, row.data());
+            if (inverse != nullptr) {
+                for (std::int64_t d = 0; d < x_.channels; d++) {
+                    row[static_cast<std::size_t>(d)] *= inverse[d];
+                }
+            }
+            encode_row(r_.format, row.data(), x_.channels, to_.codes + j * x_.channels * to_.shape.code_bytes);
+        }
+    }
+
+    void per_token_group() const {
+        const std::int64_t size = r_.group_tokens == 0 ? std::max<std::int64_t>(x_.tokens, 1) : r_.group_tokens;
+        Row row, inverse;
+        for (std::int64_t g = 0; g < to_.shape.token_groups; g++) {
+            const std::int64_t first = g * size, last = std::min(x_.tokens, first + size);
+            Amax amax;
+            for (std::int64_t j = first; j < last; j++) {
+                prepared_row(j, row.data());
+                for (std::int64_t d = 0; d < x_.channels; d++) {
+                    amax.add(row[static_cast<std::size_t>(d)]);
+                }
+            }
+            to_.scales[g] = fp32_scale(amax.value(), r_.amax_target);
+            inverse.fill(1.0f / to_.scales[g]);
+            encode_rows(first, last, inverse.data());
+        }
+    }
+
+    void per_channel() const {
+        std::array<Amax, kMaxHeadDim> amax;
+        Row row, inverse;
+        for (std::int64_t j = 0; j < x_.tokens; j++) {
+            prepared_row(j, row.data());
+            for (std::int64_t d = 0; d < x_.channels; d++) {
+                amax[static_cast<std::size_t>(d)].add(row[static_cast<std::size_t>(d)]);
+            }
+        }
+        for (std::int64_t d = 0; d < x_.channels && to_.shape.token_groups > 0; d++) {
+            to_.scales[d] = fp32_scale(amax[static_cast<std::size_t>(d)].value(), r_.amax_target);
+            inverse[static_cast<std::size_t>(d)] = 1.0f / to_.scales[d];
+        }
+        encode_rows(0, x_.tokens, inverse.data());
+    }
+
+    void fp4_along_channels() const {
+        Row row;
+        for (std::int64_t j = 0; j < x_.tokens; j++) {
+            prepared_row(j, row.data());
+            encode_fp4_row(row.data(), x_.channels, r_.amax_target, to_.codes + j * x_.channels, to_.scales + j * to_.shape.channel_groups);
+        }
+        for (std::int64_t b = 0; b < (to_.shape.mean_row_codes ? to_.shape.mean_blocks : 0); b++) {
+            const float inv = 1.0f / to_.norm[b];
+            for (std::int64_t d = 0; d < x_.channels; d++) {
+                row[static_cast<std::size_t>(d)] = to_.mean[b * x_.channels + d] * inv;
+            }
+            encode_fp4_row(row.data(), x_.channels, r_.amax_target, to_.mean_codes + b * x_.channels, to_.mean_scales + b * to_.shape.channel_groups);
+        }
+    }
+
+    void fp4_along_keys() const {
+        constexpr std::int64_t kChunk = 32;  // keys of two scale groups
+        std::array<Row, kChunk> rows;
+        for (std::int64_t first = 0; first < x_.tokens; first += kChunk) {
+            const std::int64_t n = std::min(kChunk, x_.tokens - first);
+            for (std::int64_t i = 0; i < n; i++) {
+                prepared_row(first + i, rows[static_cast<std::size_t>(i)].data());
+            }
+            for (std::int64_t d = 0; d < x_.channels; d++) {
+                const auto column = [&](std::int64_t i) -> float { return rows[static_cast<std::size_t>(i)][static_cast<std::size_t>(d)]; };
+                std::array<Amax, 2> amax;
+                const std::int64_t g0 = token_group(r_, first);
+                for (std::int64_t i = 0; i < n; i++) {
+                    amax[static_cast<std::size_t>(token_group(r_, first + i) - g0)].add(column(i));
+                }
+                std::array<float, 2> inverse{};
+                for (std::int64_t b = 0; b < 2 && g0 + b < to_.shape.token_groups; b++) {
+                    const float s = ue4m3_scale(amax[static_cast<std::size_t>(b)].value(), r_.amax_target);
+                    to_.scales[(g0 + b) * to_.shape.channel_groups + d] = s;
+                    inverse[static_cast<std::size_t>(b)] = reciprocal(s);
+                }
+                for (std::int64_t i = 0; i < n; i++) {
+                    const float inv = inverse[static_cast<std::size_t>(token_group(r_, first + i) - g0)];
+                    to_.codes[(first + i) * x_.channels + d] = static_cast<std::byte>(E2m1::encode(column(i) * inv));
+                }
+            }
+        }
+    }
+
+    const quatt_operand_recipe& r_;
+    const HeadView& x_;
+    const CanonicalHead& to_;
+};
+
+void take_codes(const HeadView& x, const CanonicalHead& to) {
+    for (std::int64_t g = 0; g < to.shape.token_groups; g++) {
+        to.scales[g] = x.descale;
+    }
+    for (std::int64_t j = 0; j < x.tokens; j++) {
+        for (std::int64_t d = 0; d < x.channels; d++) {
+            to.codes[j * x.channels + d] = x.data[j * x.token_stride + d * x.channel_stride];
+        }
+    }
+}
+
+}  // namespace
+
+CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term, std::int64_t tokens, std::int64_t channels) {
+    CanonicalShape s;
+    s.code_bytes = r.format == QUATT_FORMAT_F32 ? 4 : r.format == QUATT_FORMAT_BF16 || r.format == QUATT_FORMAT_F16 ? 2 : 1;
+    const std::int64_t blocks = r.block_tokens > 0 ? ceil_div(tokens, r.block_tokens) : 0;
+    const std::int64_t whole = tokens > 0 ? 1 : 0;
+    if (r.scale_format != QUATT_SCALE_NONE) {
+        s.token_groups = r.key_groups != 0 ? 2 * ceil_div(tokens, 32) : r.group_tokens == 0 ? whole : ceil_div(tokens, r.group_tokens);
+        s.channel_groups = r.group_channels == 0 ? 1 : ceil_div(channels, r.group_channels);
+    }
+    s.mean_blocks = r.center == QUATT_CENTER_NONE ? 0 : r.center == QUATT_CENTER_SEGMENT ? whole : blocks;
+    s.norm_blocks = r.normalize == QUATT_NORMALIZE_NONE ? 0 : r.normalize == QUATT_NORMALIZE_SEGMENT ? whole : blocks;
+    s.mean_row_codes = mean_term;
+    return s;
+}
+
+void quantize(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to) {
+    if (x.dtype == QUATT_E4M3 && takes_given_codes(r)) {
+        take_codes(x, to);
+    } else {
+        Quantizer(r, x, to).run();
+    }
+}
+
+void decode_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t j, float* out) {
+    decode_codes(r.format, h.codes + j * h.channels * h.shape.code_bytes, h.channels, out);
+    if (r.scale_format == QUATT_SCALE_UE4M3) {
+        const float* s = h.scales + token_group(r, j) * h.shape.channel_groups;
+        for (std::int64_t d = 0; d < h.channels; d++) {
+            out[d] *= s[d / r.group_channels];
+        }
+    }
+}
+
+void decode_mean_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t b, float* out) {
+    decode_codes(r.format, h.mean_codes + b * h.channels, h.channels, out);
+    const float* s = h.mean_scales + b * h.shape.channel_groups;
+    for (std::int64_t d = 0; d < h.channels; d++) {
+        out[d] *= s[d / r.group_channels];
+    }
+}
+
+float row_factor(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t j) {
+    float f = r.scale_format == QUATT_SCALE_F32 ? h.scales[token_group(r, j)] : 1.0f;
+    if (h.shape.norm_blocks > 0) {
+        f *= h.norm[r.normalize == QUATT_NORMALIZE_BLOCK ? j / r.block_tokens : 0];
+    }
+    return f;
+}
+
+float channel_factor(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t d) {
+    float f = r.scale_format == QUATT_SCALE_F32 ? h.scales[r.group_channels == 1 ? d : 0] : 1.0f;
+    if (h.shape.norm_blocks > 0) {
+        f *= h.norm[0];
+    }
+    return f;
+}
+
+}  // namespace quatt::recipe

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Installs a build, moves the installed tree elsewhere, and uses it as a stranger would: find_package and pkg-config,
+# C and C++, shared and static.
+#
+# usage: run.sh SOURCE BUILD SCRATCH     (SCRATCH is emptied; CC and CXX name the compilers)
+set -euo pipefail
+
+source_dir="$1"
+build_dir="$2"
+scratch="$3"
+consumer="$source_dir/tests/install/consumer"
+: "${CC:=cc}" "${CXX:=c++}"
+
+step() { echo "-- $*"; }
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+rm -rf "$scratch"
+mkdir -p "$scratch"
+
+step "install, then move: nothing may hold the path that it was installed to"
+cmake --install "$build_dir" --prefix "$scratch/first" >"$scratch/install.log"
+prefix="$scratch/moved"
+mv "$scratch/first" "$prefix"
+shared="$(find "$prefix" -name libquatt.so)"
+archive="$(find "$prefix" -name libquatt.a)"
+libdir="$(dirname "$shared")"
+[ -n "$shared" ] && [ -n "$archive" ] || fail "libquatt.so or libquatt.a is not installed"
+for name in quatt.h attention.hpp tensor.hpp recipe.hpp status.hpp; do
+    [ -f "$prefix/include/quatt/$name" ] || fail "include/quatt/$name is not installed"
+done
+
+step "quatt.h is strict C99; every C++ header stands alone"
+echo '#include <quatt/quatt.h>' |
+    "$CC" -std=c99 -pedantic -Wall -Wextra -Werror -I "$prefix/include" -fsyntax-only -x c -
+for header in "$prefix"/include/quatt/*.hpp; do
+    echo "#include <quatt/$(basename "$header")>" |
+        "$CXX" -std=c++20 -pedantic -Wall -Wextra -Wshadow -Werror -I "$prefix/include" -fsyntax-only -x c++ -
+done
+
+step "the shared library exports what quatt.h declares, and nothing else"
+readelf -d "$shared" | grep -q 'SONAME.*\[libquatt\.so\.0\]' || fail "the SONAME is not libquatt.so.0"
+# The absolute symbol is the name of the version script's node.
+nm -D --defined-only "$shared" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | LC_ALL=C sort >"$scratch/exported"
+# Preprocessed, on one line: a declaration may be wrapped anywhere.
+"$CC" -std=c99 -E -P -I "$prefix/include" "$prefix/include/quatt/quatt.h" | tr '\n' ' ' |
+    grep -oE 'visibility\("default"\)\)\) [^(;]*\(' | sed -E 's/.*[ *](quatt_[a-z0-9_]+) *\($/\1/' |
+    LC_ALL=C sort >"$scratch/declared"
+[ -s "$scratch/declared" ] || fail "no declaration found in quatt.h"
+diff "$scratch/declared" "$scratch/exported" ||
+    fail "exported symbols differ from quatt.h (<: declared only, >: exported only)"
+
+step "find_package, shared and static, C and C++"
+cmake -S "$consumer" -B "$scratch/consumer" -DCMAKE_PREFIX_PATH="$prefix" \
+    -DCMAKE_C_COMPILER="$CC" -DCMAKE_CXX_COMPILER="$CXX" >"$scratch/configure.log" || {
+    cat "$scratch/configure.log"
+    fail "find_package(quatt)"
+}
+cmake --build "$scratch/consumer"
+for program in c_shared c_static cpp_shared cpp_static; do
+    "$scratch/consumer/$program"
+done
+
+step "pkg-config, shared and static"
+export PKG_CONFIG_PATH="$libdir/pkgconfig"
+strict=(-pedantic -Wall -Wextra -Werror)
+read -ra flags <<<"$(pkg-config --cflags --libs quatt)"
+"$CC" -std=c99 "${strict[@]}" "$consumer/main.c" "${flags[@]}" -o "$scratch/pc_c"
+"$CXX" -std=c++20 "${strict[@]}" "$consumer/main.cpp" "${flags[@]}" -o "$scratch/pc_cpp"
+LD_LIBRARY_PATH="$libdir" "$scratch/pc_c"
+LD_LIBRARY_PATH="$libdir" "$scratch/pc_cpp"
+read -ra flags <<<"$(pkg-config --static --cflags --libs quatt)"
+"$CC" -std=c99 "${strict[@]}" "$consumer/main.c" "${flags[@]/#-lquatt/$archive}" -o "$scratch/pc_c_static"
+"$scratch/pc_c_static"
+
+step "one version everywhere"
+version="$(pkg-config --modversion quatt)"
+grep -q "^## \[$version\]" "$source_dir/CHANGELOG.md" || fail "CHANGELOG.md has no section [$version]"
+[ "$("$scratch/pc_c_static" --version)" = "$version $version" ] ||
+    fail "quatt.h and quatt_version() say '$("$scratch/pc_c_static" --version)', quatt.pc says $version"
+
+if [ -x "$build_dir/tools/quatt" ]; then
+    step "the installed tool finds its library"
+    "$prefix/bin/quatt" info >"$scratch/info.log" || fail "quatt info"
+fi
+echo "install test passed"

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Checks the direction of #include lines: an include never points up.
+
+usage: check_includes.py [ROOT]
+
+    formats <- recipe <- core <- {cpu, cuda, dist}
+    formats <- simt <- cuda/ptx <- cuda/tile <- {cuda/prep, cuda/route, cuda/kv, cuda/warp_mma, cuda/wgmma, cuda/tcgen05}
+
+include/ sees nothing of src/. tools, bench, python and examples see <quatt/...> and their own files; bench also sees
+tools, whose library it links. Prints each violation as FILE:LINE: text, and exits 1 if there is one.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+BASE = {"formats"}
+HOST = BASE | {"recipe", "core"}
+DEVICE = BASE | {"simt", "cuda/ptx", "cuda/tile"}
+
+# Layer -> the layers that it may include, besides itself. A layer is the longest of these names that a path under src/
+# starts with.
+LAYERS = {
+    "formats": set(),
+    "recipe": BASE,
+    "core": BASE | {"recipe"},
+    "cpu": HOST,
+    "dist": HOST,
+    "simt": BASE,
+    "cuda/ptx": BASE | {"simt"},
+    "cuda/tile": BASE | {"simt", "cuda/ptx"},
+}
+SCHEDULES = {f"cuda/{name}" for name in ("prep", "route", "kv", "warp_mma", "wgmma", "tcgen05")}
+# Their kernels stand on the device chain, their launchers on core.
+LAYERS.update({name: HOST | DEVICE for name in SCHEDULES})
+# Files right in src/cuda/: the backend that puts the schedules together.
+LAYERS["cuda"] = HOST | DEVICE | SCHEDULES
+
+# Folder outside src/ -> the folders that it may include, besides itself. All may include <quatt/...>.
+OUTSIDE = {"include": set(), "tools": set(), "bench": {"tools"}, "python": set(), "examples": set()}
+
+SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*)$")
+TARGET = re.compile(r'(?:"([^"]+)"|<([^>]+)>)')
+
+
+def layer_of(path):
+    """The layer of a path relative to src/, or None."""
+    parts = path.parent.parts
+    for length in range(len(parts), 0, -1):
+        name = "/".join(parts[:length])
+        if name in LAYERS:
+            return name
+    return None
+
+
+def includes(file):
+    """(line number, name, quoted) of each #include line; name is None where it is not a literal."""
+    text = file.read_text(encoding="utf-8")
+    # Blank comments out but keep their lines, so that line numbers stay right.
+    text = COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            target = TARGET.match(match.group(1))
+            if target:
+                yield number, target.group(1) or target.group(2), target.group(1) is not None
+            else:
+                yield number, None, False
+
+
+def place_of(root, file, name, quoted):
+    """Where an include leads: a path relative to root, or None for a header from outside the project."""
+    if quoted and (file.parent / name).is_file():
+        return (file.parent / name).relative_to(root)
+    for folder in ("include", "src", "tools", "."):
+        if (root / folder / name).is_file():
+            return (root / folder / name).relative_to(root)
+    return None
+
+
+def violation(root, file, name, quoted):
+    """What is wrong with an include, or None."""
+    if name is None:
+        return "the name is not a literal, so its direction cannot be checked"
+    if ".." in Path(name).parts:
+        return f"{name}: no '..' in an include; name it from src/"
+    to = place_of(root, file, name, quoted)
+    if to is None:
+        return f'"{name}": there is no such file in the project' if quoted else None
+    top = file.relative_to(root).parts[0]
+    if to.parts[:2] == ("include", "quatt"):
+        return None
+    if top != "src":
+        if to.parts[0] == top or to.parts[0] in OUTSIDE[top]:
+            return None
+        allowed = ", ".join(["<quatt/...>", top, *sorted(OUTSIDE[top])])
+        return f"{top} may not include {to}; it may include {allowed}"
+    source = layer_of(file.relative_to(root / "src"))
+    if to.parts[0] != "src":
+        return f"{source} may not include {to}"
+    target = layer_of(to.relative_to("src"))
+    if target == source or target in LAYERS[source]:
+        return None
+    return f"{source} may not include {target} ({to}); it may include {', '.join(sorted(LAYERS[source])) or 'nothing'}"
+
+
+def check(root):
+    """All violations, as text; and the number of files looked at."""
+    root = Path(root).resolve()
+    found = []
+    files = 0
+    for top in ("src", *OUTSIDE):
+        for file in sorted((root / top).rglob("*")):
+            if file.suffix not in SUFFIXES or not file.is_file():
+                continue
+            files += 1
+            short = file.relative_to(root)
+            if top == "src" and layer_of(short.relative_to("src")) is None:
+                found.append(f"{short}:1: this folder is no layer; give it a place in check_includes.py")
+                continue
+            for line, name, quoted in includes(file):
+                text = violation(root, file, name, quoted)
+                if text:
+                    found.append(f"{short}:{line}: {text}")
+    return found, files
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]
+    found, files = check(root)
+    print("\n".join([*found, f"{files} files, {len(found)} violations"]))
+    return 1 if found or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
