@@ -50,7 +50,7 @@ std::string format_duration(double seconds) {
     if (!(seconds >= 0.0 && seconds < 1e6 * 3600.0)) {
         return "-:--";
     }
-    const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+    const auto whole = static_cast<std::int64_t>(std::llround(seconds));
     const auto two_digits = [](std::int64_t value) {
         return (value < 10 ? "0" : "") + std::to_string(value);
     };

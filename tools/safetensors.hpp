@@ -2,8 +2,9 @@
 // tensors, then their bytes without gaps.
 //
 // Reading maps the file and copies no tensor. Files may be hostile: every field is checked before
-// it is used, and memory grows with the size of the header only (at most 100 MB). A mapped file
-// that another program cuts short while it is read raises SIGBUS, as with every memory map.
+// it is used, and memory grows with the header only (at most 100 MB, and ten times that in
+// objects). A mapped file that another program cuts short while it is read raises SIGBUS, as with
+// every memory map.
 #pragma once
 
 #include <cstddef>

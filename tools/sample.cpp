@@ -130,7 +130,7 @@ enum class Draw : std::uint64_t {
     kGainK,
     kChannels,
     kElements,
-    kSigns,
+    kDirections,
 };
 
 class Random {
@@ -536,7 +536,7 @@ void scale(std::span<float> row, double factor) {
 std::size_t sink_token(const Builder& b, std::size_t segment) {
     const auto last = static_cast<double>(b.spec.segment_tokens[segment] - 1);
     return static_cast<std::size_t>(b.sample.cu_seqlens[segment]) +
-           static_cast<std::size_t>(b.spec.sink_position * last + 0.5);
+           static_cast<std::size_t>(std::llround(b.spec.sink_position * last));
 }
 
 void fill_sinks(Builder& b) {
@@ -545,11 +545,10 @@ void fill_sinks(Builder& b) {
     const double std_dev = flat ? 0.0 : b.spec.score_std;
     const double k_scale = flat ? 0.0 : std_dev * std::sqrt(dim / (dim - 1.0));
 
-    const Random signs = b.random(Draw::kSigns);
+    const Random channels = b.random(Draw::kDirections);
     std::vector<float> directions(b.heads_kv * b.dim);
-    for (std::size_t i = 0; i < directions.size(); ++i) {
-        const double sign = signs.bits(i) >> 63 == 0 ? 1.0 : -1.0;
-        directions[i] = static_cast<float>(sign / std::sqrt(dim));
+    for (std::size_t h = 0; h < b.heads_kv; ++h) {
+        directions[h * b.dim + channels.bits(h) % b.dim] = 1.0F;
     }
     const auto direction = [&](std::size_t head) {
         return std::span<const float>(directions).subspan(head * b.dim, b.dim);

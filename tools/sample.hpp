@@ -49,7 +49,7 @@ enum class SampleKind : std::uint8_t { kGaussian, kDit, kOutlier, kSink };
 //
 // sink      In each segment of n keys one key, at round(sink_position (n - 1)), has the weight
 //           sink_weight in every row, and V = 0; the scores of the others are N(0, score_std^2).
-//           Per KV head, u is a direction of random signs / sqrt(D); w is a random direction per
+//           Per KV head, u is one channel, as real sinks ride on few; w is a random direction per
 //           query, and both it and z' = z - (z.u) u are orthogonal to u:
 //             q = sqrt(D) u + sqrt(D-1) w
 //             k = score_std sqrt(D/(D-1)) z',   v = z + vmean

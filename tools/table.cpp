@@ -92,7 +92,7 @@ std::string format_significant(double value, int digits) {
     }
     digits = std::max(digits, 1);
     // Rounded first, because rounding may carry into the next decade (0.09996 to 0.100).
-    const std::string scientific = chars(value, std::chars_format::scientific, digits - 1);
+    std::string scientific = chars(value, std::chars_format::scientific, digits - 1);
     const int exponent = std::stoi(scientific.substr(scientific.find('e') + 1));
     if (exponent < -4 || exponent >= 6) {
         return scientific;

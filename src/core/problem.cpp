@@ -72,6 +72,15 @@ bool byte_range(const quatt_tensor& t, Range& range) {
     return !__builtin_mul_overflow(elements, size, &bytes) && !__builtin_add_overflow(hi, size, &range.hi);
 }
 
+// Of a tensor whose byte_range is sound.
+std::int64_t elements(const quatt_tensor& t) {
+    std::int64_t n = 1;
+    for (int i = 0; i < t.rank; i++) {
+        n *= std::max<std::int64_t>(t.extent[i], 1);
+    }
+    return n;
+}
+
 // Dimensions with more than one element, largest |stride| first.
 struct Axes {
     int count = 0;
@@ -171,6 +180,9 @@ bool may_overlap(const quatt_tensor& out, const quatt_tensor& in) {
     return reachable((at - bt) / size, axes, lo, hi, 0);
 }
 
+// Far above any memory, and low enough that no product of extents in a workspace overflows 63 bits.
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48, kMaxHeads = 1 << 16, kMaxSegments = (std::int64_t{1} << 31) - 1;
+
 struct HostLengths {
     const char* name;
     const std::int32_t* values;
@@ -230,8 +242,8 @@ class Checker {
             }
         }
         Range range;
-        if (!byte_range(t, range)) {
-            fail(f.name, " is ", describe(t), "; its extents times strides in bytes must fit 63 bits");
+        if (!byte_range(t, range) || elements(t) > kMaxElements) {
+            fail(f.name, " is ", describe(t), "; its elements must be at most 2^48, and its extents times strides in bytes must fit 63 bits");
             return;
         }
         const auto size = quatt_dtype_bytes(t.dtype);
@@ -294,8 +306,12 @@ class Checker {
                 fail("the head dim of ", name, " is ", t->extent[dim], "; it must be 1 to ", recipe::kMaxHeadDim);
             }
         }
-        if (k.extent[heads] < 1 || q.extent[heads] < 1 || q.extent[heads] % k.extent[heads] != 0) {
-            fail("q has ", q.extent[heads], " heads and k has ", k.extent[heads], "; both must be >= 1 and the first a multiple of the second");
+        if (k.extent[heads] < 1 || q.extent[heads] < 1 || q.extent[heads] > kMaxHeads || q.extent[heads] % k.extent[heads] != 0) {
+            fail("q has ", q.extent[heads], " heads and k has ", k.extent[heads], "; both must be 1 to ", kMaxHeads, " and the first a multiple of the second");
+        }
+        const std::int64_t segments = q.rank == 4 ? q.extent[0] : present(t_.cu_seqlens_q) && t_.cu_seqlens_q.rank == 1 ? t_.cu_seqlens_q.extent[0] - 1 : 1;
+        if (segments > kMaxSegments) {
+            fail("the problem has ", segments, " batch items or segments; it may have at most ", kMaxSegments);
         }
     }
 

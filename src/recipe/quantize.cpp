@@ -259,8 +259,14 @@ class Quantizer {
             }
         }
         for (std::int64_t d = 0; d < x_.channels && to_.shape.token_groups > 0; d++) {
-            to_.scales[d] = fp32_scale(amax[static_cast<std::size_t>(d)].value(), r_.amax_target);
-            inverse[static_cast<std::size_t>(d)] = 1.0f / to_.scales[d];
+            const float a = amax[static_cast<std::size_t>(d)].value();
+            const float scale = fp32_scale(a, r_.amax_target), inv = 1.0f / scale;
+            to_.scales[d] = scale;
+            inverse[static_cast<std::size_t>(d)] = inv;
+            if (to_.shape.mean_blocks > 0 && r_.format == QUATT_FORMAT_E4M3 && std::fabs(to_.mean[d]) <= a) {
+                // The mean becomes a code, so that V = 0 stays exactly 0: a sink's weight would multiply the error of -mean.
+                to_.mean[d] = scale * E4m3::decode(E4m3::encode(to_.mean[d] * inv));
+            }
         }
         encode_rows(0, x_.tokens, inverse.data());
     }

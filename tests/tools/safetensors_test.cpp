@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -23,9 +23,8 @@ namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 
 Bytes to_bytes(std::string_view text) {
-    Bytes out(text.size());
-    std::memcpy(out.data(), text.data(), text.size());
-    return out;
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
 }
 
 // A file with this header text, as it is, and this many bytes of data.
@@ -238,7 +237,7 @@ std::vector<Hostile> hostile_files() {
     const std::string good = R"({"dtype":"U8","shape":[4],"data_offsets":[0,4]})";
     return {
         {"empty file", "", "has 0 bytes"},
-        {"shorter than the length", "\x02\x00", "has 1 bytes"},
+        {"shorter than the length", std::string(7, '\2'), "has 7 bytes"},
         {"no header", with_length(0, ""), "does not begin with '{'"},
         {"header longer than the file", with_length(5, "{}"),
          "header length is 5 bytes, but the file ends 2 bytes behind it"},
@@ -369,11 +368,7 @@ std::vector<Hostile> hostile_files() {
 
 TEST(SafetensorsParse, RefusesHostileFiles) {
     for (const Hostile& hostile : hostile_files()) {
-        std::string file = hostile.file;
-        if (std::string_view(hostile.what) == "shorter than the length") {
-            file.resize(1);
-        }
-        const std::string message = parse_error(file);
+        const std::string message = parse_error(hostile.file);
         EXPECT_NE(message.find(hostile.message), std::string::npos)
             << hostile.what << ": " << message.substr(0, 500);
         EXPECT_EQ(message.substr(0, 3), "F: ") << hostile.what;
