@@ -41,10 +41,9 @@ struct Row {
     RowReference reference;
     std::int64_t first = 0, last = 0;  // keys that it sees
     float factor = 1;                  // q scale * norm * softmax_scale * log2 e
-    float l = 0;                       // under reference.m, as is excess
-    float excess = 0;                  // rounded minus unrounded P of the tiles in which the row overflowed
+    float l = 0;                       // under reference.m
     float master_reference = kNoReference;
-    float master_l = 0, master_excess = 0;
+    float master_l = 0;
 };
 
 // t[j] += q . k[:, j] over all channels, in fp32, 32 keys at a time
@@ -222,7 +221,6 @@ class Block {
         float* o = s_.o + i * s_.dim_v;
         scale(o, s_.dim_v, result.factor);
         x.l = x.l * result.factor + result.sum;
-        x.excess = x.excess * result.factor + result.excess;
         (short_pv_ ? values_hopper : values_fp32)(s_.p, s_.v, a, b, s_.dim_v, o);
         return result;
     }
@@ -239,17 +237,14 @@ class Block {
             o[d] = 0;
         }
         x.master_l *= keep;
-        x.master_excess *= keep;
         x.master_reference = top;
     }
 
     void end_split(std::int64_t i) {
         Row& x = row(i);
         promote(i);
-        const float join = exp2_fast(x.reference.m - x.master_reference);
-        x.master_l += x.l * join;
-        x.master_excess += x.excess * join;
-        x.l = x.excess = 0;
+        x.master_l += x.l * exp2_fast(x.reference.m - x.master_reference);
+        x.l = 0;
         x.reference = RowReference{};
     }
 
@@ -288,7 +283,7 @@ class Block {
             m = to;
         }
         const float inv = 1.0f / l;
-        const float keys_share = (l_keys + x.master_excess) * keys_scale * inv;  // (l - l_sink) / l, with the codes' own weights where they dominate
+        const float keys_share = l_keys * keys_scale * inv;  // (l - l_sink) / l
         const float* master = s_.master + i * s_.dim_v;
         for (std::int64_t d = 0; d < v_.channels; d++) {
             float y = master[d] * keys_scale * channel_factor(r_.v, v_, d) * inv;

@@ -23,6 +23,10 @@ using formats::Ue4m3;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::int64_t kChannelGroup = 16;  // channels or keys that share a UE4M3 scale
 
+// A channel of V whose |mean| is below this part of its centred amax keeps it: short accumulators then lose less of it than rounding
+// does, and a dominating key with V = 0 stays exactly 0 (docs/recipes.md, V's mean).
+constexpr float kLeastMean = 1.0f / 64;
+
 using Row = std::array<float, kMaxHeadDim>;
 
 [[nodiscard]] std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -250,23 +254,25 @@ class Quantizer {
     }
 
     void per_channel() const {
-        std::array<Amax, kMaxHeadDim> amax;
+        std::array<Amax, kMaxHeadDim> amax, amax_uncentred;
         Row row, inverse;
         for (std::int64_t j = 0; j < x_.tokens; j++) {
-            prepared_row(j, row.data());
+            load_row(x_, j, row.data());
             for (std::int64_t d = 0; d < x_.channels; d++) {
-                amax[static_cast<std::size_t>(d)].add(row[static_cast<std::size_t>(d)]);
+                const auto u = static_cast<std::size_t>(d);
+                amax_uncentred[u].add(row[u]);
+                amax[u].add(to_.shape.mean_blocks > 0 ? row[u] - to_.mean[d] : row[u]);
             }
         }
         for (std::int64_t d = 0; d < x_.channels && to_.shape.token_groups > 0; d++) {
-            const float a = amax[static_cast<std::size_t>(d)].value();
-            const float scale = fp32_scale(a, r_.amax_target), inv = 1.0f / scale;
-            to_.scales[d] = scale;
-            inverse[static_cast<std::size_t>(d)] = inv;
-            if (to_.shape.mean_blocks > 0 && r_.format == QUATT_FORMAT_E4M3 && std::fabs(to_.mean[d]) <= a) {
-                // The mean becomes a code, so that V = 0 stays exactly 0: a sink's weight would multiply the error of -mean.
-                to_.mean[d] = scale * E4m3::decode(E4m3::encode(to_.mean[d] * inv));
+            const auto u = static_cast<std::size_t>(d);
+            float a = amax[u].value();
+            if (to_.shape.mean_blocks > 0 && std::fabs(to_.mean[d]) < a * kLeastMean) {
+                to_.mean[d] = 0;
+                a = amax_uncentred[u].value();
             }
+            to_.scales[d] = fp32_scale(a, r_.amax_target);
+            inverse[u] = 1.0f / to_.scales[d];
         }
         encode_rows(0, x_.tokens, inverse.data());
     }

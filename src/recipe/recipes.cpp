@@ -9,9 +9,6 @@ namespace {
 
 constexpr int kPlainBlock = 128;  // tokens of a Q block that shares a mean (nvfp4)
 
-// 448 less room for the mean's own rounding to a code, at most 1/16 of amax.
-constexpr float kCentredTarget = 420.0f;
-
 constexpr quatt_operand_recipe plain(quatt_format format) {
     return {.format = format,
             .scale_format = QUATT_SCALE_NONE,
@@ -75,7 +72,7 @@ std::array<quatt_recipe, 7> make_recipes() {
     quatt_recipe fp8 = base("fp8", QUATT_FORMAT_E4M3, 6, .0533f, .03f);
     fp8.q = scaled(QUATT_FORMAT_E4M3, 1, kAll, 448.0f);
     fp8.k = scaled(QUATT_FORMAT_E4M3, 64, kAll, 448.0f, QUATT_CENTER_SEGMENT);
-    fp8.v = scaled(QUATT_FORMAT_E4M3, kAll, 1, kCentredTarget, QUATT_CENTER_SEGMENT);
+    fp8.v = scaled(QUATT_FORMAT_E4M3, kAll, 1, 448.0f, QUATT_CENTER_SEGMENT);
     fp8.promote = 1;
 
     quatt_recipe fp8_head = base("fp8_head", QUATT_FORMAT_E4M3, 6, .0535f, .03f);

@@ -65,7 +65,6 @@ struct RowReference {
 struct TileOutcome {
     float factor = 1;  // for O and l of the row, before this tile is added
     float sum = 0;     // of the unrounded p, fp32
-    float excess = 0;  // of rounded minus unrounded p, where the row overflowed (docs/recipes.md: V's mean and dominating keys)
     bool overflow = false, looked = false, fell = false;
 };
 
@@ -80,8 +79,11 @@ namespace detail {
     return x;
 }
 
-// Four chains, folded in a fixed order. n is a multiple of 4.
-[[nodiscard]] QUATT_INLINE float sum_of(const float* p, std::int64_t n) {
+// p[j] = 2^(t[j] - m + w); returns their sum: four chains, folded in a fixed order. n is a multiple of 4.
+[[nodiscard]] QUATT_INLINE float exponentials(const float* t, std::int64_t n, float m, float w, float* p) {
+    for (std::int64_t j = 0; j < n; j++) {
+        p[j] = exp2_fast((t[j] - m) + w);
+    }
     std::array<float, 4> sum{};
     for (std::int64_t j = 0; j < n; j += 4) {
         for (std::int64_t i = 0; i < 4; i++) {
@@ -89,14 +91,6 @@ namespace detail {
         }
     }
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
-// p[j] = 2^(t[j] - m + w); returns their sum.
-[[nodiscard]] QUATT_INLINE float exponentials(const float* t, std::int64_t n, float m, float w, float* p) {
-    for (std::int64_t j = 0; j < n; j++) {
-        p[j] = exp2_fast((t[j] - m) + w);
-    }
-    return sum_of(p, n);
 }
 
 // Rounds p to its format; says whether a code reached the overflow code. n is a multiple of 32.
@@ -169,7 +163,6 @@ namespace detail {
         row.look = row.m - before >= rise;
         result.sum = detail::exponentials(t, n, row.m, w, p);
         (void)detail::round_p(r, p, n, result.sum);
-        result.excess = detail::sum_of(p, n) - result.sum;
     }
     return result;
 }

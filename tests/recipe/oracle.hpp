@@ -1,0 +1,269 @@
+// What design and docs/recipes.md say, once more: plain, slow and in fp64, written from the text and not from the library. Nothing
+// here calls the code under test.
+#pragma once
+#include <quatt/quatt.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace quatt::oracle {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// ------------------------------------------------------------------------------------- formats
+
+// A binary floating-point format: fraction bits, exponent of the smallest normal, largest number.
+struct Grid {
+    int fraction_bits;
+    int low;
+    double max;
+    bool saturates;
+};
+inline constexpr Grid kF32{23, -126, 0x1.FFFFFEp127, false};
+inline constexpr Grid kBf16{7, -126, 0x1.FEp127, false};
+inline constexpr Grid kF16{10, -14, 65504, false};
+inline constexpr Grid kE4m3{3, -6, 448, true};
+inline constexpr Grid kE2m1{1, 0, 6, true};
+
+// Distance between the numbers of the format around x.
+[[nodiscard]] inline double spacing(const Grid& g, double x) {
+    const int exponent = x == 0 ? g.low : std::max(std::ilogb(std::min(std::fabs(x), g.max)), g.low);
+    return std::ldexp(1.0, exponent - g.fraction_bits);
+}
+
+// Round to nearest, ties to even: an even multiple of the spacing is an even code.
+[[nodiscard]] inline double nearest(const Grid& g, double x) {
+    if (std::isnan(x)) {
+        return x;
+    }
+    if (std::isinf(x)) {
+        return g.saturates ? std::copysign(g.max, x) : x;
+    }
+    const double s = spacing(g, x), y = std::nearbyint(x / s) * s;
+    return std::fabs(y) <= g.max ? y : std::copysign(g.saturates ? g.max : kInf, y);
+}
+
+// How far x is from the border between two roundings, in units of the spacing: 0 on the border, .5 on a number of the format.
+[[nodiscard]] inline double from_border(const Grid& g, double x) {
+    if (!(std::fabs(x) < g.max)) {
+        return .5;
+    }
+    const double u = std::fabs(x) / spacing(g, x);
+    return std::fabs(u - std::floor(u) - .5);
+}
+
+[[nodiscard]] inline double int8_nearest(double x) { return std::clamp(std::nearbyint(x), -127.0, 127.0); }
+
+[[nodiscard]] inline double decode_float(unsigned code, int exponent_bits, int fraction_bits) {
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const unsigned fraction = code & ((1U << fraction_bits) - 1);
+    const int exponent = static_cast<int>(code >> fraction_bits & ((1U << exponent_bits) - 1));
+    const double sign = (code >> (exponent_bits + fraction_bits) & 1U) != 0 ? -1 : 1;
+    const double f = std::ldexp(fraction, -fraction_bits);
+    return sign * (exponent == 0 ? std::ldexp(f, 1 - bias) : std::ldexp(1 + f, exponent - bias));
+}
+[[nodiscard]] inline double decode_e4m3(std::uint8_t c) { return (c & 0x7F) == 0x7F ? kNaN : decode_float(c, 4, 3); }
+[[nodiscard]] inline double decode_e2m1(std::uint8_t c) { return decode_float(c & 0xFU, 2, 1); }
+[[nodiscard]] inline double decode_bf16(std::uint16_t c) { return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(c) << 16)); }
+[[nodiscard]] inline double decode_f16(std::uint16_t c) {
+    if ((c & 0x7C00U) == 0x7C00U) {
+        return (c & 0x3FFU) != 0 ? kNaN : (c & 0x8000U) != 0 ? -kInf : kInf;
+    }
+    return decode_float(c, 5, 10);
+}
+
+// ------------------------------------------------------------------------------ attention, exact
+
+// Keys of [0, k_len) that row i sees, straight from the definition.
+[[nodiscard]] inline bool sees(std::int64_t i, std::int64_t j, std::int64_t q_len, std::int64_t k_len, bool causal, std::int64_t left, std::int64_t right) {
+    const auto p = static_cast<__int128>(i) + k_len - q_len;
+    return (!causal || j <= p) && (left < 0 || j >= p - left) && (right < 0 || j <= p + right);
+}
+
+struct RowResult {
+    std::vector<double> out;
+    double lse = -kInf;  // natural
+    double light = 0;    // mass of keys 2^-11 or more below the largest of their aligned 64
+};
+
+// Softmax of natural-log scores, -inf where masked, and its product with v [keys, dim_v].
+[[nodiscard]] inline RowResult attend(std::span<const double> s, std::span<const double> v, std::int64_t dim_v, double sink = -kInf) {
+    RowResult r;
+    r.out.assign(static_cast<std::size_t>(dim_v), 0.0);
+    double top = -kInf;
+    for (const double x : s) {
+        top = std::isnan(x) || x > top ? x : top;
+    }
+    if (top == -kInf) {
+        r.lse = sink;
+        return r;
+    }
+    const double base = std::isnan(top) ? top : std::max(top, sink);
+    double sum = sink == -kInf ? 0 : std::exp(sink - base);
+    for (std::size_t j = 0; j < s.size(); j++) {
+        if (s[j] == -kInf) {
+            continue;
+        }
+        const double p = std::exp(s[j] - base);
+        sum += p;
+        for (std::size_t d = 0; d < r.out.size(); d++) {
+            r.out[d] += p * v[j * r.out.size() + d];
+        }
+        double largest = -kInf;
+        for (std::size_t i = j / 64 * 64; i < std::min(s.size(), j / 64 * 64 + 64); i++) {
+            largest = std::max(largest, s[i]);
+        }
+        r.light += s[j] <= largest - 11 * std::log(2.0) ? p : 0;
+    }
+    for (double& x : r.out) {
+        x /= sum;
+    }
+    r.light /= sum;
+    r.lse = base + std::log(sum);
+    return r;
+}
+
+// ------------------------------------------------------------- the law of the softmax reference
+
+struct LawTile {
+    double factor = 1, sum = 0, excess = 0;
+    std::vector<double> exact, p;  // 2^(t - m + w), and rounded
+    bool overflow = false, looked = false, fell = false;
+    bool doubtful = false;  // a decision hangs on less than fp32 can tell
+};
+
+class LawRow {
+  public:
+    // slack: how far scores may be off, in log2 units, before the row calls a decision doubtful.
+    explicit LawRow(const quatt_recipe& r, double slack = 2e-6) : r_(r), slack_(slack) {}
+
+    double m = -1e30, highest = -1e30;
+
+    LawTile meet(std::int64_t interval, std::span<const double> t) {
+        LawTile x;
+        double most = -kInf;
+        for (const double y : t) {
+            most = !std::isnan(y) && y > most ? y : most;
+        }
+        // 1. Look
+        if (r_.looks != 0 && (interval != interval_ || raised_much_)) {
+            x.looked = true;
+            x.doubtful |= near_integer(most);
+            if (most > -kInf && std::ceil(most) <= m - r_.look_rise) {
+                x.factor *= move(std::max(std::ceil(most), highest - r_.fall_limit));
+                x.fell = true;
+            }
+        }
+        interval_ = interval;
+        // 2. P and overflow
+        make(t, x);
+        raised_much_ = false;
+        if (x.overflow) {
+            x.doubtful |= near_integer(most);
+            const double before = m;
+            x.factor *= move(std::max(m, std::ceil(most)));
+            raised_much_ = m - before >= r_.look_rise;
+            const bool doubtful = x.doubtful;
+            make(t, x);
+            x.doubtful = doubtful;  // the second making decides nothing
+            x.overflow = true;
+            for (std::size_t j = 0; j < t.size(); j++) {
+                x.excess += x.p[j] - x.exact[j];
+            }
+        }
+        return x;
+    }
+
+    // Takes over what the library decided, after a doubtful tile.
+    void follow(double reference, double highest_reference, bool look) {
+        m = reference;
+        highest = highest_reference;
+        raised_much_ = look;
+    }
+
+  private:
+    [[nodiscard]] bool near_integer(double x) const { return std::fabs(x - std::round(x)) < slack_ && x != std::round(x); }
+    double move(double to) {
+        const double factor = std::exp2(m - to);
+        m = to;
+        highest = std::max(highest, to);
+        return factor;
+    }
+    // Numbers around which the borders of `g` lie within what the slack moves a number: relative slack * ln 2, twice for rounding.
+    [[nodiscard]] bool at_border(const Grid& g, double x) const { return from_border(g, x) * spacing(g, x) < 2 * slack_ * std::fabs(x) && x != 0; }
+
+    void make(std::span<const double> t, LawTile& x) {
+        x.exact.assign(t.size(), 0);
+        x.p.assign(t.size(), 0);
+        x.sum = 0;
+        for (std::size_t j = 0; j < t.size(); j++) {
+            x.exact[j] = std::exp2(t[j] - m + r_.p_exponent);
+            x.sum += x.exact[j];
+        }
+        x.overflow = false;
+        const double top_code = decode_e4m3(static_cast<std::uint8_t>(r_.overflow_code));
+        const bool keep = r_.p_format == QUATT_FORMAT_F32;
+        switch (r_.p_overflow) {
+            case QUATT_FORMAT_BF16:
+                x.overflow = !(x.sum < 0x1p64);
+                x.doubtful |= std::fabs(x.sum - 0x1p64) < 0x1p64 * 1e-4;
+                for (std::size_t j = 0; j < t.size(); j++) {
+                    x.p[j] = keep ? x.exact[j] : nearest(kBf16, x.exact[j]);
+                }
+                break;
+            case QUATT_FORMAT_F16:
+                for (std::size_t j = 0; j < t.size(); j++) {
+                    x.overflow |= !(x.exact[j] < 0x1p15);
+                    x.doubtful |= std::fabs(x.exact[j] - 0x1p15) < 0x1p15 * 2 * slack_;
+                    x.p[j] = keep ? x.exact[j] : nearest(kF16, x.exact[j]);
+                }
+                break;
+            case QUATT_FORMAT_E4M3:
+                for (std::size_t j = 0; j < t.size(); j++) {
+                    const double code = nearest(kE4m3, x.exact[j]);
+                    x.overflow |= !(code < top_code);
+                    x.doubtful |= at_border(kE4m3, x.exact[j]) && code + spacing(kE4m3, code) >= top_code;
+                    x.p[j] = keep ? x.exact[j] : code;
+                }
+                break;
+            default:
+                make_fp4(t.size(), top_code, keep, x);
+        }
+    }
+
+    void make_fp4(std::size_t n, double top_code, bool keep, LawTile& x) const {
+        for (std::size_t start = 0; start < n; start += 32) {
+            for (std::size_t b = 0; b < 2; b++) {
+                std::vector<std::size_t> keys;
+                double amax = 0;
+                for (std::size_t j = 0; j < 4; j++) {
+                    for (std::size_t i = 0; i < 4; i++) {
+                        keys.push_back(start + 8 * j + 4 * b + i);
+                        const double a = x.exact[keys.back()];
+                        amax = std::isnan(a) || std::isnan(amax) ? kNaN : std::max(amax, a);
+                    }
+                }
+                const double scale = nearest(kE4m3, amax / 6);
+                x.overflow |= !(scale < top_code);
+                x.doubtful |= at_border(kE4m3, amax / 6);
+                for (const std::size_t j : keys) {
+                    const double y = scale == 0 ? 0 : nearest(kE2m1, x.exact[j] / scale) * scale;
+                    x.p[j] = keep ? x.exact[j] : y;
+                }
+            }
+        }
+    }
+
+    const quatt_recipe& r_;
+    double slack_;
+    std::int64_t interval_ = -1;
+    bool raised_much_ = false;
+};
+
+}  // namespace quatt::oracle
