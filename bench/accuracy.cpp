@@ -1,8 +1,11 @@
-// Measures what docs/recipes.md publishes: the error of every recipe against fp64, and the cases that each rule of a recipe is for.
+// Measures what docs/recipes.md publishes: the error of every recipe against fp64, and the cases
+// that each rule of a recipe is for.
 //
-//   accuracy [--quick] [TABLE...]     tables: recipes means tiles rates sinks vmeans qmeans vsizes lse; all of them by default
+//   accuracy [--quick] [TABLE...]     tables: recipes means tiles rates sinks vmeans vsizes
+//   sinkmeans; all of them by default
 //
-// Inputs are N(0,1) rounded to bf16 unless a table says otherwise, D = 128; rows are chosen at random, the last ones included.
+// Inputs are N(0,1) rounded to bf16 unless a table says otherwise, D = 128; rows are chosen at
+// random, the last ones included.
 #include <quatt/attention.hpp>
 
 #include <algorithm>
@@ -27,7 +30,8 @@ struct Case {
 
 std::vector<std::uint16_t> to_bf16(const std::vector<float>& x) {
     std::vector<std::uint16_t> y(x.size());
-    (void)quatt_convert(y.data(), QUATT_BF16, x.data(), QUATT_F32, static_cast<std::int64_t>(x.size()));
+    (void)quatt_convert(y.data(), QUATT_BF16, x.data(), QUATT_F32,
+                        static_cast<std::int64_t>(x.size()));
     return y;
 }
 
@@ -45,7 +49,8 @@ std::vector<std::int64_t> choose_rows(std::int64_t tokens, std::int64_t n) {
     return rows;
 }
 
-Case make_case(const tools::SampleSpec& spec, std::int64_t rows, const std::function<void(tools::Sample&)>& change = {}) {
+Case make_case(const tools::SampleSpec& spec, std::int64_t rows,
+               const std::function<void(tools::Sample&)>& change = {}) {
     tools::Sample s = tools::make_sample(spec);
     if (change) {
         change(s);
@@ -74,13 +79,18 @@ struct Output {
     std::vector<float> lse;  // [H, rows]
 };
 
-Output run(const Case& c, const char* device, const quatt_recipe& recipe, int key_tile = 64, int splits = 0, quatt_counters* counters = nullptr, DType out_type = DType::bf16) {
+Output run(const Case& c, const char* device, const quatt_recipe& recipe, int key_tile = 64,
+           int splits = 0, quatt_counters* counters = nullptr, DType out_type = DType::bf16) {
     const std::size_t n = static_cast<std::size_t>(c.tokens * c.heads * c.dim);
     std::vector<float> out(n), lse(static_cast<std::size_t>(c.tokens * c.heads));
-    std::vector<std::uint16_t> narrow(n);
-    const auto view = [&](const void* p, DType t) { return Tensor(p, t, {c.tokens, c.heads, c.dim}); };
+    std::vector<std::uint16_t> narrow(out_type == DType::f32 ? 0 : n);
+    const auto view = [&](const void* p, DType t) {
+        return Tensor(p, t, {c.tokens, c.heads, c.dim});
+    };
     const bool wide = out_type == DType::f32;
-    Problem p(recipe, view(c.q.data(), DType::bf16), view(c.k.data(), DType::bf16), view(c.v.data(), DType::bf16), view(wide ? static_cast<void*>(out.data()) : narrow.data(), out_type));
+    Problem p(recipe, view(c.q.data(), DType::bf16), view(c.k.data(), DType::bf16),
+              view(c.v.data(), DType::bf16),
+              view(wide ? static_cast<void*>(out.data()) : narrow.data(), out_type));
     p.tensors.lse = Tensor(lse.data(), DType::f32, {c.heads, c.tokens});
     p.rows = c.chosen.data();
     p.row_count = static_cast<std::int64_t>(c.chosen.size());
@@ -89,12 +99,16 @@ Output run(const Case& c, const char* device, const quatt_recipe& recipe, int ke
     p.tensors.counters = counters;
     attention(p, device);
     if (!wide) {
-        (void)quatt_convert(out.data(), QUATT_F32, narrow.data(), QUATT_BF16, static_cast<std::int64_t>(n));
+        (void)quatt_convert(out.data(), QUATT_F32, narrow.data(),
+                            static_cast<quatt_dtype>(out_type), static_cast<std::int64_t>(n));
     }
     Output r;
     const auto row = static_cast<std::size_t>(c.heads * c.dim);
     for (const std::int64_t i : c.chosen) {
-        r.out.insert(r.out.end(), out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(i) * row), out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(i + 1) * row));
+        r.out.insert(
+            r.out.end(),
+            out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(i) * row),
+            out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(i + 1) * row));
     }
     for (std::int64_t h = 0; h < c.heads; h++) {
         for (const std::int64_t i : c.chosen) {
@@ -146,26 +160,36 @@ void print_header(const char* title, const std::vector<std::string>& columns) {
 }
 
 void table_recipes(bool quick) {
-    print_header("Relative L2 error on N(0,1), mean over 16 heads x 256 rows (bf16 out); lse: largest error", {"published", "S=1024", "S=4096", "lse 1024", "lse 4096"});
+    print_header(
+        "Relative L2 error on N(0,1), mean over 16 heads x 256 rows (out bf16; f16 for f16); lse: "
+        "largest error",
+        {"published", "S=1024", "S=4096", "lse 1024", "lse 4096"});
     std::vector<Case> cases;
     std::vector<Output> exact;
     for (const std::int64_t s : {1024, 4096}) {
         cases.push_back(make_case(gaussian(s, quick ? 4 : 16), 256));
-        exact.push_back(run(cases.back(), "reference", Recipe("bf16")));
+        exact.push_back(run(cases.back(), "reference", Recipe("bf16"), 64, 0, nullptr, DType::f32));
     }
     for (const std::string& name : recipes()) {
         const Recipe r(name);
+        const DType out = name == "f16" ? DType::f16 : DType::bf16;
         std::vector<Output> o;
         for (const Case& c : cases) {
-            o.push_back(run(c, "emulate", r));
+            o.push_back(run(c, "emulate", r, 64, 0, nullptr, out));
         }
-        std::printf("%-34s %9.4f %9.4f %9.4f %9.4f %9.4f\n", name.c_str(), static_cast<double>(r.expected_rel_l2), rel_l2(cases[0], o[0], exact[0]), rel_l2(cases[1], o[1], exact[1]), max_lse_error(o[0], exact[0]), max_lse_error(o[1], exact[1]));
+        std::printf("%-34s %9.4f %9.4f %9.4f %9.4f %9.4f\n", name.c_str(),
+                    static_cast<double>(r.expected_rel_l2), rel_l2(cases[0], o[0], exact[0]),
+                    rel_l2(cases[1], o[1], exact[1]), max_lse_error(o[0], exact[0]),
+                    max_lse_error(o[1], exact[1]));
     }
 }
 
 void table_means(bool quick) {
     const std::int64_t heads = quick ? 4 : 16;
-    print_header("Channel means, S=1024: relative L2 error of the centred output (mean of V taken out of both)", {"plain", "K mean 10", "V mean 2", "Q mean 5"});
+    print_header(
+        "Channel means, S=1024: relative L2 error of the centred output (mean of V taken out of "
+        "both)",
+        {"plain", "K mean 10", "V mean 2", "Q mean 5"});
     const Case plain = make_case(gaussian(1024, heads), 256);
     const auto shifted = [&](std::vector<float> tools::Sample::*member, double shift) {
         return make_case(gaussian(1024, heads), 256, [&](tools::Sample& s) {
@@ -175,7 +199,8 @@ void table_means(bool quick) {
             }
         });
     };
-    const std::vector<Case> cases = {plain, shifted(&tools::Sample::k, 10), shifted(&tools::Sample::v, 2), shifted(&tools::Sample::q, 5)};
+    const std::vector<Case> cases = {plain, shifted(&tools::Sample::k, 10),
+                                     shifted(&tools::Sample::v, 2), shifted(&tools::Sample::q, 5)};
     std::vector<Output> exact;
     for (const Case& c : cases) {
         exact.push_back(run(c, "reference", Recipe("bf16"), 64, 0, nullptr, DType::f32));
@@ -183,7 +208,8 @@ void table_means(bool quick) {
     for (const std::string& name : recipes()) {
         std::printf("%-34s", name.c_str());
         for (std::size_t i = 0; i < cases.size(); i++) {
-            Output o = run(cases[i], "emulate", Recipe(name), 64, 0, nullptr, DType::f32), e = exact[i];
+            Output o = run(cases[i], "emulate", Recipe(name), 64, 0, nullptr, DType::f32),
+                   e = exact[i];
             if (i == 2) {
                 for (Output* x : {&o, &e}) {
                     std::size_t d = 0;
@@ -199,7 +225,9 @@ void table_means(bool quick) {
 }
 
 void table_tiles(bool quick) {
-    print_header("Key tiles and splits, fp8, S=9000, logit std 2: rel-L2 between them (against tile 64)", {"64", "96", "128", "192", "256", "splits 2", "splits 4"});
+    print_header(
+        "Key tiles and splits, fp8, S=9000, logit std 2: rel-L2 between them (against tile 64)",
+        {"64", "96", "128", "192", "256", "splits 2", "splits 4"});
     const Case c = make_case(gaussian(9000, quick ? 2 : 4), 64, [](tools::Sample& s) {
         for (float& x : s.q) {
             x *= 2;
@@ -209,17 +237,22 @@ void table_tiles(bool quick) {
         const Output base = run(c, "emulate", Recipe(name), 64, 0, nullptr, DType::f32);
         std::printf("%-34s", name);
         for (const int tile : {64, 96, 128, 192, 256}) {
-            std::printf(" %9.1e", rel_l2(c, run(c, "emulate", Recipe(name), tile, 0, nullptr, DType::f32), base));
+            std::printf(
+                " %9.1e",
+                rel_l2(c, run(c, "emulate", Recipe(name), tile, 0, nullptr, DType::f32), base));
         }
         for (const int splits : {2, 4}) {
-            std::printf(" %9.1e", rel_l2(c, run(c, "emulate", Recipe(name), 64, splits, nullptr, DType::f32), base));
+            std::printf(
+                " %9.1e",
+                rel_l2(c, run(c, "emulate", Recipe(name), 64, splits, nullptr, DType::f32), base));
         }
         std::printf("\n");
     }
 }
 
 void table_rates(bool quick) {
-    print_header("fp8: share of warp tiles (16 rows x 64 keys) with an overflow / a look, percent", {"S=2048", "8192", "30272", "looks 2k", "8k", "30k"});
+    print_header("fp8: share of warp tiles (16 rows x 64 keys) with an overflow / a look, percent",
+                 {"S=2048", "8192", "30272", "looks 2k", "8k", "30k"});
     for (const int std_dev : {1, 2}) {
         std::printf("logit std %-24d", std_dev);
         std::vector<double> looks;
@@ -235,8 +268,10 @@ void table_rates(bool quick) {
             }
             quatt_counters n{};
             (void)run(c, "emulate", Recipe("fp8"), 64, 0, &n);
-            std::printf(" %9.2f", 100.0 * static_cast<double>(n.overflow_warp_tiles) / static_cast<double>(n.warp_tiles));
-            looks.push_back(100.0 * static_cast<double>(n.look_warp_tiles) / static_cast<double>(n.warp_tiles));
+            std::printf(" %9.2f", 100.0 * static_cast<double>(n.overflow_warp_tiles) /
+                                      static_cast<double>(n.warp_tiles));
+            looks.push_back(100.0 * static_cast<double>(n.look_warp_tiles) /
+                            static_cast<double>(n.warp_tiles));
         }
         for (const double x : looks) {
             std::printf(" %9.2f", x);
@@ -246,8 +281,10 @@ void table_rates(bool quick) {
 }
 
 void table_sinks(bool quick) {
-    print_header("fp8, one key of weight .9 and V = 0: rel-L2 with it at this part of the row", {"0", "0.3", "0.5", "1.0"});
-    for (const std::int64_t s : quick ? std::vector<std::int64_t>{8192, 32768} : std::vector<std::int64_t>{8192, 32768, 131072}) {
+    print_header("fp8, one key of weight .9 and V = 0: rel-L2 with it at this part of the row",
+                 {"0", "0.3", "0.5", "1.0"});
+    for (const std::int64_t s : quick ? std::vector<std::int64_t>{8192, 32768}
+                                      : std::vector<std::int64_t>{8192, 32768, 131072}) {
         std::printf("S = %-30lld", static_cast<long long>(s));
         for (const double position : {0.0, .3, .5, 1.0}) {
             tools::SampleSpec spec = tools::SampleSpec::defaults(tools::SampleKind::kSink);
@@ -255,22 +292,27 @@ void table_sinks(bool quick) {
             spec.heads_q = spec.heads_kv = quick ? 1 : 2;
             spec.sink_position = position;
             const Case c = make_case(spec, 64);
-            std::printf(" %9.3f", rel_l2(c, run(c, "emulate", Recipe("fp8")), run(c, "reference", Recipe("bf16"))));
+            std::printf(" %9.3f", rel_l2(c, run(c, "emulate", Recipe("fp8")),
+                                         run(c, "reference", Recipe("bf16"))));
         }
         std::printf("\n");
     }
 }
 
 void table_vmeans(bool quick) {
-    print_header("V = N(0,1) + 1, accumulator of Hopper: mean(out)/mean(exact) - 1, percent", {"2048", "8192", "32768", "131072"});
+    print_header("V = N(0,1) + 1, accumulator of Hopper: mean(out)/mean(exact) - 1, percent",
+                 {"2048", "8192", "32768", "131072"});
     struct Variant {
         const char* name;
         bool centre, promote;
-        quatt_format q;
     };
-    for (const Variant& v : {Variant{"fp8, neither", false, false, 0}, {"fp8, promoted", false, true, 0}, {"fp8, centred", true, false, 0}, {"fp8, both", true, true, 0}}) {
+    for (const Variant& v : {Variant{"fp8, neither", false, false},
+                             {"fp8, promoted", false, true},
+                             {"fp8, centred", true, false},
+                             {"fp8, both", true, true}}) {
         std::printf("%-34s", v.name);
-        for (const std::int64_t s : quick ? std::vector<std::int64_t>{2048, 8192} : std::vector<std::int64_t>{2048, 8192, 32768, 131072}) {
+        for (const std::int64_t s : quick ? std::vector<std::int64_t>{2048, 8192}
+                                          : std::vector<std::int64_t>{2048, 8192, 32768, 131072}) {
             const Case c = make_case(gaussian(s, 1), 32, [](tools::Sample& x) {
                 for (float& y : x.v) {
                     y += 1;
@@ -280,7 +322,8 @@ void table_vmeans(bool quick) {
             r.accumulator = QUATT_ACCUMULATOR_HOPPER;
             r.promote = v.promote ? 1 : 0;
             r.v.center = v.centre ? QUATT_CENTER_SEGMENT : QUATT_CENTER_NONE;
-            const Output o = run(c, "emulate", r, 64, 0, nullptr, DType::f32), e = run(c, "reference", r, 64, 0, nullptr, DType::f32);
+            const Output o = run(c, "emulate", r, 64, 0, nullptr, DType::f32),
+                         e = run(c, "reference", r, 64, 0, nullptr, DType::f32);
             double a = 0, b = 0;
             for (std::size_t i = 0; i < o.out.size(); i++) {
                 a += static_cast<double>(o.out[i]);
@@ -293,18 +336,52 @@ void table_vmeans(bool quick) {
 }
 
 void table_vsizes(bool) {
-    print_header("Size of V, S=1024: rel-L2", {"1e-3", "1", "6e4"});
+    print_header("Size of V (largest element about this), S=1024: rel-L2", {"1e-3", "4.5", "6e4"});
     for (const char* name : {"fp8", "nvfp4", "nvfp4_fp8"}) {
         std::printf("%-34s", name);
-        for (const double size : {1e-3, 1.0, 6e4 / 4.5}) {
+        for (const double size : {1e-3, 4.5, 6e4}) {
             const Case c = make_case(gaussian(1024, 4), 64, [&](tools::Sample& x) {
                 for (float& y : x.v) {
-                    y *= static_cast<float>(size);
+                    y *= static_cast<float>(size / 4.5);
                 }
             });
-            std::printf(" %9.4f", rel_l2(c, run(c, "emulate", Recipe(name)), run(c, "reference", Recipe(name))));
+            std::printf(" %9.4f",
+                        rel_l2(c, run(c, "emulate", Recipe(name)),
+                               run(c, "reference", Recipe(name), 64, 0, nullptr, DType::f32)));
         }
         std::printf("\n");
+    }
+}
+
+// A dominating key beside a V with a mean: what centring costs such rows (docs/recipes.md).
+void table_sinkmeans(bool) {
+    print_header("One key of weight .9, S=32768, channel means of V, V of that key: rel-L2",
+                 {"fp8", "uncentred", "int8_fp8", "nvfp4_fp8"});
+    for (const double mean : {0.0, .3, 1.0}) {
+        for (const double v_sink : {0.0, .1}) {
+            tools::SampleSpec spec = tools::SampleSpec::defaults(tools::SampleKind::kSink);
+            spec.segment_tokens = {32768};
+            spec.heads_q = spec.heads_kv = 1;
+            spec.sink_position = .5;
+            const auto sink = static_cast<std::size_t>(std::llround(.5 * 32767));
+            const Case c = make_case(spec, 64, [&](tools::Sample& s) {
+                for (std::size_t i = 0; i < s.v.size(); i++) {
+                    const bool of_sink = i / 128 == sink;
+                    s.v[i] = of_sink ? static_cast<float>(v_sink) * s.v[i + 128]
+                                     : s.v[i] + static_cast<float>(mean);
+                }
+            });
+            const Output exact = run(c, "reference", Recipe("fp8"), 64, 0, nullptr, DType::f32);
+            std::printf("mean %3.1f, V of the key %3.1f z      ", mean, v_sink);
+            Recipe uncentred("fp8");
+            uncentred.v.center = QUATT_CENTER_NONE;
+            for (const Recipe& r :
+                 {Recipe("fp8"), uncentred, Recipe("int8_fp8"), Recipe("nvfp4_fp8")}) {
+                std::printf(" %9.4f",
+                            rel_l2(c, run(c, "emulate", r, 64, 0, nullptr, DType::f32), exact));
+            }
+            std::printf("\n");
+        }
     }
 }
 
@@ -312,7 +389,10 @@ struct Table {
     const char* name;
     void (*print)(bool quick);
 };
-constexpr Table kTables[] = {{"recipes", table_recipes}, {"means", table_means}, {"tiles", table_tiles}, {"rates", table_rates}, {"sinks", table_sinks}, {"vmeans", table_vmeans}, {"vsizes", table_vsizes}};
+constexpr Table kTables[] = {{"recipes", table_recipes}, {"means", table_means},
+                             {"tiles", table_tiles},     {"rates", table_rates},
+                             {"sinks", table_sinks},     {"vmeans", table_vmeans},
+                             {"vsizes", table_vsizes},   {"sinkmeans", table_sinkmeans}};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // The C++ API: a thin layer over the C interface (quatt.h says what every field means).
 //
-// Functions that return Status or Result do not throw. Constructors from names and `attention` throw quatt::Error.
+// Functions that return Status or Result do not throw. Constructors from names and `attention`
+// throw quatt::Error.
 #pragma once
 #include <quatt/quatt.h>
 #include <quatt/recipe.hpp>
@@ -90,7 +91,7 @@ inline std::ostream& operator<<(std::ostream& out, const Problem& problem) {
 
 // Immutable; may be run from several threads at once, each with a workspace of its own.
 class Plan {
-  public:
+public:
     [[nodiscard]] static Result<Plan> create(const Problem& problem, const Device& device) {
         quatt_plan* raw = nullptr;
         const quatt_status s = quatt_plan_create(&problem, &device, &raw);
@@ -116,7 +117,7 @@ class Plan {
                });
     }
 
-  private:
+private:
     struct Destroy {
         void operator()(quatt_plan* p) const { quatt_plan_destroy(p); }
     };

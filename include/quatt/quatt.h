@@ -1,16 +1,17 @@
 /* quatt: attention with 8- and 4-bit arithmetic. C interface, the stable boundary of the library.
  *
  * One call is three steps:
- *   quatt_query        is the problem supported on this device, by which kernel, with how much workspace (host only, no device)
- *   quatt_plan_create  the same answer, kept: immutable, usable from several threads and streams at once
- *   quatt_run          launches it: no allocation, no synchronisation, no global state
- * quatt_attention does all three and allocates the workspace.
+ *   quatt_query        is the problem supported on this device, by which kernel, with how much
+ * workspace (host only, no device) quatt_plan_create  the same answer, kept: immutable, usable from
+ * several threads and streams at once quatt_run          launches it: no allocation, no
+ * synchronisation, no global state quatt_attention does all three and allocates the workspace.
  *
- * Every function returns a quatt_status. quatt_last_error() holds the message of the last failed call of this thread; it names
- * the argument, its value and what is allowed. No exception leaves the library and nothing is printed.
+ * Every function returns a quatt_status. quatt_last_error() holds the message of the last failed
+ * call of this thread; it names the argument, its value and what is allowed. No exception leaves
+ * the library and nothing is printed.
  *
- * Structs start with struct_size. Fill them with the matching *_init function, then set what you need: a field that a later
- * version adds is then zero, which always means "not used".
+ * Structs start with struct_size. Fill them with the matching *_init function, then set what you
+ * need: a field that a later version adds is then zero, which always means "not used".
  */
 #ifndef QUATT_QUATT_H
 #define QUATT_QUATT_H
@@ -32,27 +33,31 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------ status, errors, log */
+/* ------------------------------------------------------------------------------------------------
+ * status, errors, log */
 
 typedef int32_t quatt_status;
 enum {
     QUATT_OK = 0,
-    QUATT_INVALID_ARGUMENT = 1,    /* the problem or a value in a tensor is wrong by itself */
-    QUATT_UNSUPPORTED = 2,         /* the problem is well formed, but no kernel of this device takes it */
-    QUATT_OUT_OF_MEMORY = 3,       /* an allocation failed; nothing was changed */
-    QUATT_WORKSPACE_TOO_SMALL = 4, /* quatt_run got less workspace than the plan asks for, or misaligned */
-    QUATT_DEVICE_ERROR = 5,        /* the device or its driver reported an error */
-    QUATT_INTERNAL = 6             /* a fault of the library */
+    QUATT_INVALID_ARGUMENT = 1, /* the problem or a value in a tensor is wrong by itself */
+    QUATT_UNSUPPORTED = 2,   /* the problem is well formed, but no kernel of this device takes it */
+    QUATT_OUT_OF_MEMORY = 3, /* an allocation failed; nothing was changed */
+    QUATT_WORKSPACE_TOO_SMALL =
+        4,                  /* quatt_run got less workspace than the plan asks for, or misaligned */
+    QUATT_DEVICE_ERROR = 5, /* the device or its driver reported an error */
+    QUATT_INTERNAL = 6      /* a fault of the library */
 };
 
-QUATT_API const char* quatt_version(void);                          /* "0.1.0" */
-QUATT_API const char* quatt_status_name(quatt_status status);       /* "invalid argument" */
-/* Message of the last failed call of the calling thread; valid until its next call. "" where there was none. */
+QUATT_API const char* quatt_version(void);                    /* "0.1.0" */
+QUATT_API const char* quatt_status_name(quatt_status status); /* "invalid argument" */
+/* Message of the last failed call of the calling thread; valid until its next call. "" where there
+ * was none. */
 QUATT_API const char* quatt_last_error(void);
 
 typedef void (*quatt_log_fn)(void* user, const char* message);
 
-/* ------------------------------------------------------------------------------------------------------------ tensors */
+/* ------------------------------------------------------------------------------------------------------------
+ * tensors */
 
 typedef int32_t quatt_dtype;
 enum {
@@ -64,8 +69,9 @@ enum {
     QUATT_I32 = 5
 };
 
-/* A strided view. Strides are in elements and may be 0 (inputs) or negative; the stride of an extent of 1 is ignored. data may
- * be null in a query. Memory belongs to the caller; inputs are never written. */
+/* A strided view. Strides are in elements and may be 0 (inputs) or negative; the stride of an
+ * extent of 1 is ignored. data may be null in a query. Memory belongs to the caller; inputs are
+ * never written. */
 typedef struct quatt_tensor {
     void* data;
     quatt_dtype dtype;
@@ -75,20 +81,31 @@ typedef struct quatt_tensor {
 } quatt_tensor;
 
 /* A contiguous view (row-major) of up to four extents. */
-QUATT_API quatt_tensor quatt_tensor_contiguous(void* data, quatt_dtype dtype, int32_t rank, const int64_t* extent);
+QUATT_API quatt_tensor quatt_tensor_contiguous(void* data, quatt_dtype dtype, int32_t rank,
+                                               const int64_t* extent);
 
 /* Bytes of one element; 0 for an unknown dtype. */
 QUATT_API size_t quatt_dtype_bytes(quatt_dtype dtype);
 QUATT_API const char* quatt_dtype_name(quatt_dtype dtype); /* "bf16" */
 
-/* Converts `count` contiguous elements between f32, bf16, f16 and e4m3: round to nearest even; e4m3 saturates at 448. */
-QUATT_API quatt_status quatt_convert(void* to, quatt_dtype to_dtype, const void* from, quatt_dtype from_dtype, int64_t count);
+/* Converts `count` contiguous elements between f32, bf16, f16 and e4m3: round to nearest even; e4m3
+ * saturates at 448. */
+QUATT_API quatt_status quatt_convert(void* to, quatt_dtype to_dtype, const void* from,
+                                     quatt_dtype from_dtype, int64_t count);
 
-/* ------------------------------------------------------------------------------------------------------------ recipes */
+/* ------------------------------------------------------------------------------------------------------------
+ * recipes */
 
 /* How an operand is quantised: x ~ mean + 2^e * scale * decode(code). */
 typedef int32_t quatt_format;
-enum { QUATT_FORMAT_F32 = 1, QUATT_FORMAT_BF16 = 2, QUATT_FORMAT_F16 = 3, QUATT_FORMAT_E4M3 = 4, QUATT_FORMAT_INT8 = 5, QUATT_FORMAT_E2M1 = 6 };
+enum {
+    QUATT_FORMAT_F32 = 1,
+    QUATT_FORMAT_BF16 = 2,
+    QUATT_FORMAT_F16 = 3,
+    QUATT_FORMAT_E4M3 = 4,
+    QUATT_FORMAT_INT8 = 5,
+    QUATT_FORMAT_E2M1 = 6
+};
 enum { QUATT_SCALE_NONE = 0, QUATT_SCALE_F32 = 1, QUATT_SCALE_UE4M3 = 2 };
 enum { QUATT_CENTER_NONE = 0, QUATT_CENTER_SEGMENT = 1, QUATT_CENTER_BLOCK = 2 };
 enum { QUATT_ACCUMULATOR_FP32 = 0, QUATT_ACCUMULATOR_HOPPER = 1 };
@@ -99,31 +116,39 @@ typedef struct quatt_operand_recipe {
     int32_t scale_format;
     int32_t group_tokens;   /* tokens that share a scale; 0 = the whole segment */
     int32_t group_channels; /* channels that share a scale; 0 = all of a head */
-    int32_t key_groups;     /* 1: token groups are the 16 keys {8j+4b+0..3 : j = 0..3} of each 32 (b = 0, 1); 0: contiguous */
-    int32_t center;         /* channel mean subtracted first: none, of the segment, of each block of block_tokens */
-    int32_t normalize;      /* first divide by the power of two that brings amax into [1344, 2688): per segment or block */
-    int32_t block_tokens;   /* block of center and normalize; 0 where neither is per block */
-    float amax_target;      /* scale = amax / amax_target */
+    int32_t key_groups; /* 1: token groups are the 16 keys {8j+4b+0..3 : j = 0..3} of each 32 (b =
+                           0, 1); 0: contiguous */
+    int32_t center;     /* channel mean subtracted first: none, of the segment, of each block of
+                           block_tokens */
+    int32_t normalize;  /* first divide by the power of two that brings amax into [1344, 2688): per
+                           segment or block */
+    int32_t block_tokens; /* block of center and normalize; 0 where neither is per block */
+    float amax_target;    /* scale = amax / amax_target */
 } quatt_operand_recipe;
 
-/* The numeric truth of an attention call (docs/recipes.md). A value: copy it, change fields, compare it. */
+/* The numeric truth of an attention call (docs/recipes.md). A value: copy it, change fields,
+ * compare it. */
 typedef struct quatt_recipe {
     size_t struct_size;
     char name[24];
     quatt_operand_recipe q, k, v;
-    quatt_format p_format;    /* F32: P is not rounded, else bf16, f16, e4m3, e2m1 */
-    int32_t p_overflow;       /* format whose saturation moves the reference: as p_format (F32: e4m3 or e2m1) */
-    int32_t p_exponent;       /* w in p = 2^(t - m + w) */
-    int32_t overflow_code;    /* a code of P (e2m1: of its scale) that reaches this raises m; 0x7E */
-    int32_t interval_keys;    /* looks and promotion happen once in so many keys; 2304 */
-    int32_t look_rise;        /* a rise of m by so much asks for a look in the next tile; a look that finds m so much too high lowers it; 8 */
-    int32_t fall_limit;       /* m never falls more than this below its highest value; 40 */
-    int32_t looks;            /* 0: m never falls (bf16) */
-    int32_t accumulator;      /* QUATT_ACCUMULATOR_HOPPER: 13 fraction bits below the largest exponent, cut toward zero */
-    int32_t promote;          /* 1: PV accumulators are added to a true fp32 master once an interval */
-    int32_t q_mean_term;      /* 1: the quantised mean row of Q adds its scores back */
-    float expected_rel_l2;    /* published relative L2 error on N(0,1) data, mean over heads */
-    float expected_lse_error; /* published bound on |lse - lse of the original inputs| on N(0,1) data */
+    quatt_format p_format; /* F32: P is not rounded, else bf16, f16, e4m3, e2m1 */
+    int32_t p_overflow;    /* format whose saturation moves the reference: as p_format (F32: e4m3 or
+                              e2m1) */
+    int32_t p_exponent;    /* w in p = 2^(t - m + w) */
+    int32_t overflow_code; /* a code of P (e2m1: of its scale) that reaches this raises m; 0x7E */
+    int32_t interval_keys; /* looks and promotion happen once in so many keys; 2304 */
+    int32_t look_rise; /* a rise of m by so much asks for a look in the next tile; a look that finds
+                          m so much too high lowers it; 8 */
+    int32_t fall_limit;    /* m never falls more than this below its highest value; 40 */
+    int32_t looks;         /* 0: m never falls (bf16) */
+    int32_t accumulator;   /* QUATT_ACCUMULATOR_HOPPER: 13 fraction bits below the largest exponent,
+                              cut toward zero */
+    int32_t promote;       /* 1: PV accumulators are added to a true fp32 master once an interval */
+    int32_t q_mean_term;   /* 1: the quantised mean row of Q adds its scores back */
+    float expected_rel_l2; /* published relative L2 error on N(0,1) data, mean over heads */
+    float expected_lse_error; /* published bound on |lse - lse of the original inputs| on N(0,1)
+                                 data */
 } quatt_recipe;
 
 /* Named recipes: bf16 f16 fp8 fp8_head int8_fp8 nvfp4 nvfp4_fp8. */
@@ -131,7 +156,8 @@ QUATT_API quatt_status quatt_recipe_init(quatt_recipe* recipe, const char* name)
 QUATT_API int32_t quatt_recipe_count(void);
 QUATT_API const char* quatt_recipe_name(int32_t index); /* null outside 0 .. count - 1 */
 
-/* ------------------------------------------------------------------------------------------------------------ devices */
+/* ------------------------------------------------------------------------------------------------------------
+ * devices */
 
 typedef int32_t quatt_backend;
 enum {
@@ -147,8 +173,9 @@ enum {
 typedef struct quatt_device {
     size_t struct_size;
     quatt_backend backend;
-    int32_t ordinal;       /* CUDA device number */
-    int32_t compute_major; /* compute capability of the GPU or of the kernel's target; 0.0 = unknown */
+    int32_t ordinal; /* CUDA device number */
+    int32_t
+        compute_major; /* compute capability of the GPU or of the kernel's target; 0.0 = unknown */
     int32_t compute_minor;
     int32_t sm_count; /* 0 = unknown */
 } quatt_device;
@@ -156,17 +183,20 @@ typedef struct quatt_device {
 /* "cpu", "reference", "emulate", "cuda", "cuda:N", "simt:sm_120", "emu:sm_120", "emu:sm_120:N". */
 QUATT_API quatt_status quatt_device_init(quatt_device* device, const char* name);
 
-/* ------------------------------------------------------------------------------------------------------------ problem */
+/* ------------------------------------------------------------------------------------------------------------
+ * problem */
 
-/* What the law of the softmax reference did (emulate only; added to, so zero it first). A warp tile is 16 query rows x one key tile. */
+/* What the law of the softmax reference did (emulate only; added to, so zero it first). A warp tile
+ * is 16 query rows x one key tile. */
 typedef struct quatt_counters {
     int64_t warp_tiles, overflow_warp_tiles, look_warp_tiles, falls;
 } quatt_counters;
 
 /* Hq a multiple of Hkv; D = head_dim of q and k (1..256), Dv of v and out.
  * dense:  q [B,Sq,Hq,D]  k [B,Sk,Hkv,D]  v [B,Sk,Hkv,Dv]  out [B,Sq,Hq,Dv]  lse [B,Hq,Sq]
- * packed: q [Tq,Hq,D]    k [Tk,Hkv,D]    v [Tk,Hkv,Dv]    out [Tq,Hq,Dv]    lse [Hq,Tq]      cut by cu_seqlens
- * Absent tensors have dtype QUATT_NONE. All memory is the device's (for host devices: the host's). */
+ * packed: q [Tq,Hq,D]    k [Tk,Hkv,D]    v [Tk,Hkv,Dv]    out [Tq,Hq,Dv]    lse [Hq,Tq]      cut by
+ * cu_seqlens Absent tensors have dtype QUATT_NONE. All memory is the device's (for host devices:
+ * the host's). */
 typedef struct quatt_tensors {
     size_t struct_size;
     quatt_tensor q, k, v;      /* f32 (host), bf16, f16, e4m3, in any mix that the kernel takes */
@@ -174,14 +204,20 @@ typedef struct quatt_tensors {
     quatt_tensor lse;          /* optional f32: natural log-sum-exp of the true scores */
     quatt_tensor cu_seqlens_q; /* i32 [B+1], packed only; absent = one segment */
     quatt_tensor cu_seqlens_k; /* i32 [B+1], packed only; absent = cu_seqlens_q */
-    quatt_tensor kv_lens;      /* optional i32 [B]: only the first kv_lens[b] keys of an item or segment exist */
-    quatt_tensor q_descale, k_descale, v_descale; /* f32 scalar, [Hkv] or [B,Hkv]: value = descale * code; e4m3 only; absent = 1 */
-    quatt_tensor sink;                            /* optional f32 [Hq]: one natural-log logit a head, in the denominator only */
-    quatt_tensor block_table;                     /* room for paged KV; refused by every kernel of this version */
-    quatt_tensor status_word;                     /* optional i32 [1]: 0, or bits that say what was wrong with device values */
-    quatt_tensor light_mass; /* optional f32, shaped as lse, `reference` only: share of a row's mass in keys that lie 2^-11 or
-                                more below the largest of their aligned 64 keys (E4M3 P keeps them badly) */
-    const int32_t* cu_seqlens_q_host; /* optional host copies: bad values are then refused before the launch */
+    quatt_tensor
+        kv_lens; /* optional i32 [B]: only the first kv_lens[b] keys of an item or segment exist */
+    quatt_tensor q_descale, k_descale,
+        v_descale; /* f32 scalar, [Hkv] or [B,Hkv]: value = descale * code; e4m3 only; absent = 1 */
+    quatt_tensor
+        sink; /* optional f32 [Hq]: one natural-log logit a head, in the denominator only */
+    quatt_tensor block_table; /* room for paged KV; refused by every kernel of this version */
+    quatt_tensor
+        status_word; /* optional i32 [1]: 0, or bits that say what was wrong with device values */
+    quatt_tensor light_mass; /* optional f32, shaped as lse, `reference` only: share of a row's mass
+                                in keys that lie 2^-11 or more below the largest of their aligned 64
+                                keys (E4M3 P keeps them badly) */
+    const int32_t*
+        cu_seqlens_q_host; /* optional host copies: bad values are then refused before the launch */
     const int32_t* cu_seqlens_k_host;
     quatt_counters* counters; /* optional, `emulate` only */
 } quatt_tensors;
@@ -194,67 +230,85 @@ typedef struct quatt_head_range {
 typedef struct quatt_problem {
     size_t struct_size;
     quatt_recipe recipe;
-    quatt_tensors tensors; /* layouts; where data pointers are set, their alignment and overlap are checked too */
+    quatt_tensors tensors; /* layouts; where data pointers are set, their alignment and overlap are
+                              checked too */
     float softmax_scale;   /* finite, > 0; 1/sqrt(D) is usual */
     int32_t causal;        /* 1: query i sees keys <= i + Sk - Sq (bottom-right aligned) */
     int64_t window_left;   /* keys >= i + Sk - Sq - window_left; -1 = open */
     int64_t window_right;  /* keys <= i + Sk - Sq + window_right; -1 = open */
     int32_t key_tile;      /* 64, 96, 128, 192, 256; 0 = the kernel's own */
-    int32_t splits;        /* key range cut at interval borders into so many parts; 0 = chosen by key length */
-    int32_t zero_tail;     /* packed: 1 = rows past cu_seqlens_q[B] are set to 0 (lse: -inf); 0 = left untouched */
-    int32_t threads;       /* host devices; 0 = all cores */
-    const int64_t* rows;   /* optional, `reference` and `emulate`: only these query rows (of each item, or of the packed stream),
-                              ascending; others are left untouched. Must stay valid while a plan uses it */
+    int32_t
+        splits; /* key range cut at interval borders into so many parts; 0 = chosen by key length */
+    int32_t zero_tail;   /* packed: 1 = rows past cu_seqlens_q[B] are set to 0 (lse: -inf); 0 = left
+                            untouched */
+    int32_t threads;     /* host devices; 0 = all cores */
+    const int64_t* rows; /* optional, `reference` and `emulate`: only these query rows (of each
+                            item, or of the packed stream), ascending; others are left untouched.
+                            Must stay valid while a plan uses it */
     int64_t row_count;
-    const quatt_head_range* policy; /* room for a recipe per head range; refused by every kernel of this version */
+    const quatt_head_range*
+        policy; /* room for a recipe per head range; refused by every kernel of this version */
     int32_t policy_count;
-    int32_t allow_fallback; /* 1: where the device has no kernel, one of another device may serve (memory must be reachable there) */
+    int32_t allow_fallback; /* 1: where the device has no kernel, one of another device may serve
+                               (memory must be reachable there) */
     int32_t strict;         /* 1: a fallback is an error, also where allowed */
     const char* kernel;     /* force one entry of the support table */
     quatt_log_fn log;       /* gets the reason of a fallback, once a plan */
     void* log_user;
 } quatt_problem;
 
-QUATT_API void quatt_problem_init(quatt_problem* problem); /* recipe bf16, windows open, everything else absent */
+QUATT_API void quatt_problem_init(
+    quatt_problem* problem); /* recipe bf16, windows open, everything else absent */
 
-/* ---------------------------------------------------------------------------------------------- query, plan, run */
+/* ----------------------------------------------------------------------------------------------
+ * query, plan, run */
 
 typedef struct quatt_plan_info {
     size_t struct_size;
     char kernel[32];
-    char device[32];         /* device that runs it: differs from the asked one after a fallback */
-    size_t workspace_bytes;  /* exact */
-    size_t workspace_align;  /* bytes */
+    char device[32];        /* device that runs it: differs from the asked one after a fallback */
+    size_t workspace_bytes; /* exact */
+    size_t workspace_align; /* bytes */
     int32_t key_tile;
     int32_t splits;
     int32_t threads;
-    int32_t fallback;        /* 1: this is not a kernel of the device that was asked for */
+    int32_t fallback; /* 1: this is not a kernel of the device that was asked for */
 } quatt_plan_info;
 
-/* Supported: QUATT_OK and *info. Else QUATT_INVALID_ARGUMENT or QUATT_UNSUPPORTED, with all reasons in quatt_last_error(), one a line. */
-QUATT_API quatt_status quatt_query(const quatt_problem* problem, const quatt_device* device, quatt_plan_info* info);
+/* Supported: QUATT_OK and *info. Else QUATT_INVALID_ARGUMENT or QUATT_UNSUPPORTED, with all reasons
+ * in quatt_last_error(), one a line. */
+QUATT_API quatt_status quatt_query(const quatt_problem* problem, const quatt_device* device,
+                                   quatt_plan_info* info);
 
-/* The whole support table for this problem as text: what was chosen, and why each other entry was not. Writes at most `capacity`
- * bytes (with a final 0) and the full size, final 0 included, to *needed. */
-QUATT_API quatt_status quatt_explain(const quatt_problem* problem, const quatt_device* device, char* text, size_t capacity, size_t* needed);
+/* The whole support table for this problem as text: what was chosen, and why each other entry was
+ * not. Writes at most `capacity` bytes (with a final 0) and the full size, final 0 included, to
+ * *needed. */
+QUATT_API quatt_status quatt_explain(const quatt_problem* problem, const quatt_device* device,
+                                     char* text, size_t capacity, size_t* needed);
 
 /* Prints a problem, likewise. */
-QUATT_API quatt_status quatt_problem_describe(const quatt_problem* problem, char* text, size_t capacity, size_t* needed);
+QUATT_API quatt_status quatt_problem_describe(const quatt_problem* problem, char* text,
+                                              size_t capacity, size_t* needed);
 
 typedef struct quatt_plan quatt_plan;
-QUATT_API quatt_status quatt_plan_create(const quatt_problem* problem, const quatt_device* device, quatt_plan** plan);
+QUATT_API quatt_status quatt_plan_create(const quatt_problem* problem, const quatt_device* device,
+                                         quatt_plan** plan);
 QUATT_API void quatt_plan_destroy(quatt_plan* plan); /* null is fine */
 QUATT_API quatt_status quatt_plan_get_info(const quatt_plan* plan, quatt_plan_info* info);
-QUATT_API quatt_status quatt_plan_describe(const quatt_plan* plan, char* text, size_t capacity, size_t* needed);
+QUATT_API quatt_status quatt_plan_describe(const quatt_plan* plan, char* text, size_t capacity,
+                                           size_t* needed);
 
-/* Layouts of `tensors` must be those of the plan's problem; data pointers are read from here only. `stream` is a CUDA stream;
- * host devices ignore it and return when done. */
-QUATT_API quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* tensors, void* workspace, size_t workspace_bytes, void* stream);
+/* Layouts of `tensors` must be those of the plan's problem; data pointers are read from here only.
+ * `stream` is a CUDA stream; host devices ignore it and return when done. */
+QUATT_API quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* tensors,
+                                 void* workspace, size_t workspace_bytes, void* stream);
 
-/* query + plan + workspace + run for a problem whose tensors carry data. Host devices only: on a GPU the workspace is the caller's. */
+/* query + plan + workspace + run for a problem whose tensors carry data. Host devices only: on a
+ * GPU the workspace is the caller's. */
 QUATT_API quatt_status quatt_attention(const quatt_problem* problem, const quatt_device* device);
 
-/* ------------------------------------------------------------------------------------------------------ support table */
+/* ------------------------------------------------------------------------------------------------------
+ * support table */
 
 typedef struct quatt_kernel_info {
     size_t struct_size;

@@ -28,6 +28,8 @@ struct Recipe : quatt_recipe {
     }
 };
 
-inline std::ostream& operator<<(std::ostream& out, const Recipe& r) { return out << r.name; }
+inline std::ostream& operator<<(std::ostream& out, const Recipe& r) {
+    return out << r.name;
+}
 
 }  // namespace quatt

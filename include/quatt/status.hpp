@@ -11,7 +11,7 @@
 namespace quatt {
 
 class [[nodiscard]] Status {
-  public:
+public:
     Status() = default;
     Status(quatt_status code, std::string message) : code_(code), message_(std::move(message)) {}
 
@@ -24,26 +24,26 @@ class [[nodiscard]] Status {
     [[nodiscard]] quatt_status code() const { return code_; }
     [[nodiscard]] const std::string& message() const { return message_; }
 
-  private:
+private:
     quatt_status code_ = QUATT_OK;
     std::string message_;
 };
 
 // What the convenience layer throws.
 class Error : public std::runtime_error {
-  public:
+public:
     explicit Error(const Status& status)
         : std::runtime_error(status.message()), code_(status.code()) {}
     [[nodiscard]] quatt_status code() const { return code_; }
 
-  private:
+private:
     quatt_status code_;
 };
 
 // A value, or the status that says why there is none.
 template <class T>
 class [[nodiscard]] Result {
-  public:
+public:
     Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
     Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {}
 
@@ -61,7 +61,7 @@ class [[nodiscard]] Result {
     T* operator->() { return &std::get<0>(state_); }
     const T* operator->() const { return &std::get<0>(state_); }
 
-  private:
+private:
     void check() const {
         if (!ok()) {
             throw Error(std::get<1>(state_));

@@ -25,11 +25,12 @@ struct Tensor : quatt_tensor {
     Tensor() : quatt_tensor{} {}
     Tensor(const quatt_tensor& t) : quatt_tensor(t) {}
 
-    // Row-major and contiguous. bf16, f16 and e4m3 data have no C++ type here: pass the pointer and the dtype.
+    // Row-major and contiguous. bf16, f16 and e4m3 data have no C++ type here: pass the pointer and
+    // the dtype.
     Tensor(const void* pointer, DType type, std::initializer_list<std::int64_t> shape)
-        : quatt_tensor(quatt_tensor_contiguous(const_cast<void*>(pointer),
-                                               static_cast<quatt_dtype>(type),
-                                               static_cast<std::int32_t>(shape.size()), shape.begin())) {}
+        : quatt_tensor(
+              quatt_tensor_contiguous(const_cast<void*>(pointer), static_cast<quatt_dtype>(type),
+                                      static_cast<std::int32_t>(shape.size()), shape.begin())) {}
 
     // With strides of your own, in elements.
     Tensor(const void* pointer, DType type, std::initializer_list<std::int64_t> shape,
@@ -45,10 +46,11 @@ struct Tensor : quatt_tensor {
 
     // A span of float or int32 as a tensor of one extent, or of `shape`.
     template <class T, std::size_t N>
-        requires std::is_same_v<std::remove_const_t<T>, float> ||
-                 std::is_same_v<std::remove_const_t<T>, std::int32_t>
-    explicit Tensor(std::span<T, N> values)
-        : Tensor(values.data(), std::is_same_v<std::remove_const_t<T>, float> ? DType::f32 : DType::i32,
+    requires std::is_same_v < std::remove_const_t<T>,
+    float > ||
+        std::is_same_v<std::remove_const_t<T>, std::int32_t> explicit Tensor(std::span<T, N> values)
+        : Tensor(values.data(),
+                 std::is_same_v<std::remove_const_t<T>, float> ? DType::f32 : DType::i32,
                  {static_cast<std::int64_t>(values.size())}) {}
 
     [[nodiscard]] bool present() const { return dtype != QUATT_NONE; }

@@ -24,7 +24,8 @@ using core::text;
 
 #define QUATT_TEXT2(x) #x
 #define QUATT_TEXT(x) QUATT_TEXT2(x)
-constexpr const char* kVersion = QUATT_TEXT(QUATT_VERSION_MAJOR) "." QUATT_TEXT(QUATT_VERSION_MINOR) "." QUATT_TEXT(QUATT_VERSION_PATCH);
+constexpr const char* kVersion = QUATT_TEXT(QUATT_VERSION_MAJOR) "." QUATT_TEXT(
+    QUATT_VERSION_MINOR) "." QUATT_TEXT(QUATT_VERSION_PATCH);
 
 // A string that cannot fail to hold a message: without memory it points to a constant.
 struct LastError {
@@ -61,7 +62,9 @@ quatt_status guarded(Body&& body) noexcept {
     }
 }
 
-Status null(const char* name) { return {QUATT_INVALID_ARGUMENT, text(name, " is null")}; }
+Status null(const char* name) {
+    return {QUATT_INVALID_ARGUMENT, text(name, " is null")};
+}
 
 Status copy_text(const std::string& s, char* to, std::size_t capacity, std::size_t* needed) {
     if (to == nullptr && capacity > 0) {
@@ -90,12 +93,14 @@ Status check_size(const char* name, const T* s) {
         return null(name);
     }
     if (s->struct_size < sizeof(T)) {
-        return {QUATT_INVALID_ARGUMENT, text(name, ".struct_size is ", s->struct_size, "; set it to sizeof, ", sizeof(T))};
+        return {QUATT_INVALID_ARGUMENT,
+                text(name, ".struct_size is ", s->struct_size, "; set it to sizeof, ", sizeof(T))};
     }
     return {};
 }
 
-void fill_info(const core::Kernel& k, const core::Choice& c, const quatt_device& asked, bool fallback, quatt_plan_info& info) {
+void fill_info(const core::Kernel& k, const core::Choice& c, const quatt_device& asked,
+               bool fallback, quatt_plan_info& info) {
     quatt_device ran = asked;
     ran.backend = k.backend;
     copy_name(k.name, info.kernel, sizeof info.kernel);
@@ -112,8 +117,11 @@ float load(quatt_dtype dtype, const std::byte* p) {
     std::uint16_t half = 0;
     float wide = 0;
     switch (dtype) {
-        case QUATT_F32: std::memcpy(&wide, p, sizeof wide); return wide;
-        case QUATT_E4M3: return formats::E4m3::decode(static_cast<std::uint8_t>(*p));
+        case QUATT_F32:
+            std::memcpy(&wide, p, sizeof wide);
+            return wide;
+        case QUATT_E4M3:
+            return formats::E4m3::decode(static_cast<std::uint8_t>(*p));
         default:
             std::memcpy(&half, p, sizeof half);
             return dtype == QUATT_BF16 ? formats::Bf16::decode(half) : formats::F16::decode(half);
@@ -122,10 +130,15 @@ float load(quatt_dtype dtype, const std::byte* p) {
 
 void store(quatt_dtype dtype, std::byte* p, float x) {
     switch (dtype) {
-        case QUATT_F32: std::memcpy(p, &x, sizeof x); break;
-        case QUATT_E4M3: *p = static_cast<std::byte>(formats::E4m3::encode(x)); break;
+        case QUATT_F32:
+            std::memcpy(p, &x, sizeof x);
+            break;
+        case QUATT_E4M3:
+            *p = static_cast<std::byte>(formats::E4m3::encode(x));
+            break;
         default: {
-            const std::uint16_t half = dtype == QUATT_BF16 ? formats::Bf16::encode(x) : formats::F16::encode(x);
+            const std::uint16_t half =
+                dtype == QUATT_BF16 ? formats::Bf16::encode(x) : formats::F16::encode(x);
             std::memcpy(p, &half, sizeof half);
         }
     }
@@ -133,31 +146,46 @@ void store(quatt_dtype dtype, std::byte* p, float x) {
 
 // Memory of the convenience call.
 struct AlignedFree {
-    void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{core::kWorkspaceAlign}); }
+    void operator()(std::byte* p) const {
+        ::operator delete (p, std::align_val_t{core::kWorkspaceAlign});
+    }
 };
 
 }  // namespace
 
 extern "C" {
 
-const char* quatt_version(void) { return kVersion; }
+const char* quatt_version(void) {
+    return kVersion;
+}
 
 const char* quatt_status_name(quatt_status status) {
     switch (status) {
-        case QUATT_OK: return "ok";
-        case QUATT_INVALID_ARGUMENT: return "invalid argument";
-        case QUATT_UNSUPPORTED: return "unsupported";
-        case QUATT_OUT_OF_MEMORY: return "out of memory";
-        case QUATT_WORKSPACE_TOO_SMALL: return "workspace too small";
-        case QUATT_DEVICE_ERROR: return "device error";
-        case QUATT_INTERNAL: return "internal error";
-        default: return "unknown status";
+        case QUATT_OK:
+            return "ok";
+        case QUATT_INVALID_ARGUMENT:
+            return "invalid argument";
+        case QUATT_UNSUPPORTED:
+            return "unsupported";
+        case QUATT_OUT_OF_MEMORY:
+            return "out of memory";
+        case QUATT_WORKSPACE_TOO_SMALL:
+            return "workspace too small";
+        case QUATT_DEVICE_ERROR:
+            return "device error";
+        case QUATT_INTERNAL:
+            return "internal error";
+        default:
+            return "unknown status";
     }
 }
 
-const char* quatt_last_error(void) { return last_error.fixed != nullptr ? last_error.fixed : last_error.text.c_str(); }
+const char* quatt_last_error(void) {
+    return last_error.fixed != nullptr ? last_error.fixed : last_error.text.c_str();
+}
 
-quatt_tensor quatt_tensor_contiguous(void* data, quatt_dtype dtype, int32_t rank, const int64_t* extent) {
+quatt_tensor quatt_tensor_contiguous(void* data, quatt_dtype dtype, int32_t rank,
+                                     const int64_t* extent) {
     quatt_tensor t{};
     t.data = data;
     t.dtype = dtype;
@@ -177,31 +205,45 @@ quatt_tensor quatt_tensor_contiguous(void* data, quatt_dtype dtype, int32_t rank
 size_t quatt_dtype_bytes(quatt_dtype dtype) {
     switch (dtype) {
         case QUATT_F32:
-        case QUATT_I32: return 4;
+        case QUATT_I32:
+            return 4;
         case QUATT_BF16:
-        case QUATT_F16: return 2;
-        case QUATT_E4M3: return 1;
-        default: return 0;
+        case QUATT_F16:
+            return 2;
+        case QUATT_E4M3:
+            return 1;
+        default:
+            return 0;
     }
 }
 
 const char* quatt_dtype_name(quatt_dtype dtype) {
     switch (dtype) {
-        case QUATT_NONE: return "none";
-        case QUATT_F32: return "f32";
-        case QUATT_BF16: return "bf16";
-        case QUATT_F16: return "f16";
-        case QUATT_E4M3: return "e4m3";
-        case QUATT_I32: return "i32";
-        default: return "unknown dtype";
+        case QUATT_NONE:
+            return "none";
+        case QUATT_F32:
+            return "f32";
+        case QUATT_BF16:
+            return "bf16";
+        case QUATT_F16:
+            return "f16";
+        case QUATT_E4M3:
+            return "e4m3";
+        case QUATT_I32:
+            return "i32";
+        default:
+            return "unknown dtype";
     }
 }
 
-quatt_status quatt_convert(void* to, quatt_dtype to_dtype, const void* from, quatt_dtype from_dtype, int64_t count) {
+quatt_status quatt_convert(void* to, quatt_dtype to_dtype, const void* from, quatt_dtype from_dtype,
+                           int64_t count) {
     return guarded([&]() -> Status {
-        for (const auto& [name, dtype] : {std::pair{"to_dtype", to_dtype}, {"from_dtype", from_dtype}}) {
+        for (const auto& [name, dtype] :
+             {std::pair{"to_dtype", to_dtype}, {"from_dtype", from_dtype}}) {
             if (dtype < QUATT_F32 || dtype > QUATT_E4M3) {
-                return {QUATT_INVALID_ARGUMENT, text(name, " is ", quatt_dtype_name(dtype), "; it must be f32, bf16, f16 or e4m3")};
+                return {QUATT_INVALID_ARGUMENT, text(name, " is ", quatt_dtype_name(dtype),
+                                                     "; it must be f32, bf16, f16 or e4m3")};
             }
         }
         if (count < 0) {
@@ -210,9 +252,11 @@ quatt_status quatt_convert(void* to, quatt_dtype to_dtype, const void* from, qua
         if (count > 0 && (to == nullptr || from == nullptr)) {
             return null(to == nullptr ? "to" : "from");
         }
-        const auto to_size = static_cast<int64_t>(quatt_dtype_bytes(to_dtype)), from_size = static_cast<int64_t>(quatt_dtype_bytes(from_dtype));
+        const auto to_size = static_cast<int64_t>(quatt_dtype_bytes(to_dtype)),
+                   from_size = static_cast<int64_t>(quatt_dtype_bytes(from_dtype));
         for (int64_t i = 0; i < count; i++) {
-            store(to_dtype, static_cast<std::byte*>(to) + i * to_size, load(from_dtype, static_cast<const std::byte*>(from) + i * from_size));
+            store(to_dtype, static_cast<std::byte*>(to) + i * to_size,
+                  load(from_dtype, static_cast<const std::byte*>(from) + i * from_size));
         }
         return {};
     });
@@ -229,18 +273,23 @@ quatt_status quatt_recipe_init(quatt_recipe* recipe, const char* name) {
             for (const quatt_recipe& r : recipe::named_recipes()) {
                 all += (all.empty() ? "" : ", ") + std::string(r.name);
             }
-            return {QUATT_INVALID_ARGUMENT, text("recipe is \"", name, "\"; it must be one of ", all)};
+            return {QUATT_INVALID_ARGUMENT,
+                    text("recipe is \"", name, "\"; it must be one of ", all)};
         }
         *recipe = *found;
         return {};
     });
 }
 
-int32_t quatt_recipe_count(void) { return static_cast<int32_t>(recipe::named_recipes().size()); }
+int32_t quatt_recipe_count(void) {
+    return static_cast<int32_t>(recipe::named_recipes().size());
+}
 
 const char* quatt_recipe_name(int32_t index) {
     const auto all = recipe::named_recipes();
-    return index >= 0 && static_cast<std::size_t>(index) < all.size() ? all[static_cast<std::size_t>(index)].name : nullptr;
+    return index >= 0 && static_cast<std::size_t>(index) < all.size()
+               ? all[static_cast<std::size_t>(index)].name
+               : nullptr;
 }
 
 quatt_status quatt_device_init(quatt_device* device, const char* name) {
@@ -267,7 +316,8 @@ void quatt_problem_init(quatt_problem* problem) {
     problem->window_left = problem->window_right = -1;
 }
 
-quatt_status quatt_query(const quatt_problem* problem, const quatt_device* device, quatt_plan_info* info) {
+quatt_status quatt_query(const quatt_problem* problem, const quatt_device* device,
+                         quatt_plan_info* info) {
     return guarded([&]() -> Status {
         if (problem == nullptr || device == nullptr) {
             return null(problem == nullptr ? "problem" : "device");
@@ -283,7 +333,8 @@ quatt_status quatt_query(const quatt_problem* problem, const quatt_device* devic
     });
 }
 
-quatt_status quatt_explain(const quatt_problem* problem, const quatt_device* device, char* text, size_t capacity, size_t* needed) {
+quatt_status quatt_explain(const quatt_problem* problem, const quatt_device* device, char* text,
+                           size_t capacity, size_t* needed) {
     return guarded([&]() -> Status {
         if (problem == nullptr || device == nullptr) {
             return null(problem == nullptr ? "problem" : "device");
@@ -292,11 +343,16 @@ quatt_status quatt_explain(const quatt_problem* problem, const quatt_device* dev
     });
 }
 
-quatt_status quatt_problem_describe(const quatt_problem* problem, char* text, size_t capacity, size_t* needed) {
-    return guarded([&]() -> Status { return problem == nullptr ? null("problem") : copy_text(core::describe(*problem), text, capacity, needed); });
+quatt_status quatt_problem_describe(const quatt_problem* problem, char* text, size_t capacity,
+                                    size_t* needed) {
+    return guarded([&]() -> Status {
+        return problem == nullptr ? null("problem")
+                                  : copy_text(core::describe(*problem), text, capacity, needed);
+    });
 }
 
-quatt_status quatt_plan_create(const quatt_problem* problem, const quatt_device* device, quatt_plan** plan) {
+quatt_status quatt_plan_create(const quatt_problem* problem, const quatt_device* device,
+                               quatt_plan** plan) {
     return guarded([&]() -> Status {
         if (problem == nullptr || device == nullptr || plan == nullptr) {
             return null(problem == nullptr ? "problem" : device == nullptr ? "device" : "plan");
@@ -307,7 +363,9 @@ quatt_status quatt_plan_create(const quatt_problem* problem, const quatt_device*
     });
 }
 
-void quatt_plan_destroy(quatt_plan* plan) { delete plan; }
+void quatt_plan_destroy(quatt_plan* plan) {
+    delete plan;
+}
 
 quatt_status quatt_plan_get_info(const quatt_plan* plan, quatt_plan_info* info) {
     return guarded([&]() -> Status {
@@ -323,11 +381,16 @@ quatt_status quatt_plan_get_info(const quatt_plan* plan, quatt_plan_info* info) 
     });
 }
 
-quatt_status quatt_plan_describe(const quatt_plan* plan, char* text, size_t capacity, size_t* needed) {
-    return guarded([&]() -> Status { return plan == nullptr ? null("plan") : copy_text(core::describe(*plan->plan), text, capacity, needed); });
+quatt_status quatt_plan_describe(const quatt_plan* plan, char* text, size_t capacity,
+                                 size_t* needed) {
+    return guarded([&]() -> Status {
+        return plan == nullptr ? null("plan")
+                               : copy_text(core::describe(*plan->plan), text, capacity, needed);
+    });
 }
 
-quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* tensors, void* workspace, size_t workspace_bytes, void* stream) {
+quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* tensors, void* workspace,
+                       size_t workspace_bytes, void* stream) {
     return guarded([&]() -> Status {
         if (plan == nullptr || tensors == nullptr) {
             return null(plan == nullptr ? "plan" : "tensors");
@@ -346,12 +409,16 @@ quatt_status quatt_attention(const quatt_problem* problem, const quatt_device* d
             return plan.status();
         }
         const std::size_t bytes = (*plan)->choice.workspace_bytes;
-        const std::unique_ptr<std::byte, AlignedFree> workspace(static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{core::kWorkspaceAlign})));
+        const std::unique_ptr<std::byte, AlignedFree> workspace(
+            static_cast<std::byte*>(::operator new (std::max<std::size_t>(bytes, 1),
+                                                    std::align_val_t{core::kWorkspaceAlign})));
         return core::run(**plan, problem->tensors, workspace.get(), bytes, nullptr);
     });
 }
 
-int32_t quatt_kernel_count(void) { return static_cast<int32_t>(core::kernels().size()); }
+int32_t quatt_kernel_count(void) {
+    return static_cast<int32_t>(core::kernels().size());
+}
 
 quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
     return guarded([&]() -> Status {
@@ -359,7 +426,8 @@ quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
             return s;
         }
         if (index < 0 || index >= quatt_kernel_count()) {
-            return {QUATT_INVALID_ARGUMENT, text("index is ", index, "; it must be 0 to ", quatt_kernel_count() - 1)};
+            return {QUATT_INVALID_ARGUMENT,
+                    text("index is ", index, "; it must be 0 to ", quatt_kernel_count() - 1)};
         }
         const core::Kernel& k = *core::kernels()[static_cast<std::size_t>(index)];
         info->name = k.name;
@@ -372,7 +440,11 @@ quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
     });
 }
 
-const char* quatt_cpu_features(void) { return core::cpu_features(); }
-int32_t quatt_cpu_count(void) { return core::cpu_count(); }
+const char* quatt_cpu_features(void) {
+    return core::cpu_features();
+}
+int32_t quatt_cpu_count(void) {
+    return core::cpu_count();
+}
 
 }  // extern "C"

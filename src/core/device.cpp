@@ -9,7 +9,9 @@ namespace quatt::core {
 namespace {
 
 constexpr std::array kBackends = {"cpu", "reference", "emulate", "cuda", "simt", "emu"};
-constexpr const char* kAllowed = "cpu, reference, emulate, cuda[:N], simt:ARCH or emu:ARCH[:N], where ARCH is sm_80 to sm_121 (sm_90a is sm_90)";
+constexpr const char* kAllowed =
+    "cpu, reference, emulate, cuda[:N], simt:ARCH or emu:ARCH[:N], where ARCH is sm_80 to sm_121 "
+    "(sm_90a is sm_90)";
 
 bool parse_number(std::string_view s, std::int32_t& value) {
     const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
@@ -57,19 +59,29 @@ Result<quatt_device> parse_device(std::string_view name) {
     d.backend = static_cast<quatt_backend>(known - kBackends.begin());
     bool ok = known != kBackends.end();
     switch (ok ? d.backend : -1) {
-        case QUATT_BACKEND_CUDA: ok = parts == 1 || (parts == 2 && parse_number(part[1], d.ordinal)); break;
-        case QUATT_BACKEND_SIMT: ok = parts == 2 && parse_arch(part[1], d); break;
-        case QUATT_BACKEND_EMU: ok = (parts == 2 || (parts == 3 && parse_number(part[2], d.ordinal))) && parse_arch(part[1], d); break;
-        default: ok = ok && parts == 1;
+        case QUATT_BACKEND_CUDA:
+            ok = parts == 1 || (parts == 2 && parse_number(part[1], d.ordinal));
+            break;
+        case QUATT_BACKEND_SIMT:
+            ok = parts == 2 && parse_arch(part[1], d);
+            break;
+        case QUATT_BACKEND_EMU:
+            ok = (parts == 2 || (parts == 3 && parse_number(part[2], d.ordinal))) &&
+                 parse_arch(part[1], d);
+            break;
+        default:
+            ok = ok && parts == 1;
     }
     if (!ok) {
-        return Status(QUATT_INVALID_ARGUMENT, text("device is \"", name, "\"; it must be ", kAllowed));
+        return Status(QUATT_INVALID_ARGUMENT,
+                      text("device is \"", name, "\"; it must be ", kAllowed));
     }
     return d;
 }
 
 const char* backend_name(quatt_backend b) {
-    return b >= 0 && b < static_cast<int>(kBackends.size()) ? kBackends[static_cast<std::size_t>(b)] : "unknown";
+    return b >= 0 && b < static_cast<int>(kBackends.size()) ? kBackends[static_cast<std::size_t>(b)]
+                                                            : "unknown";
 }
 
 std::string device_name(const quatt_device& d) {
@@ -89,16 +101,21 @@ Reasons check_device(const quatt_device& d) {
     }
     Reasons reasons;
     if (d.backend < 0 || d.backend >= static_cast<int>(kBackends.size())) {
-        reasons.push_back(text("device.backend is ", d.backend, "; it must be 0 to ", kBackends.size() - 1));
+        reasons.push_back(
+            text("device.backend is ", d.backend, "; it must be 0 to ", kBackends.size() - 1));
     }
-    if (d.ordinal < 0 || d.sm_count < 0 || d.compute_major < 0 || d.compute_minor < 0 || d.compute_minor > 9) {
-        reasons.push_back(text("device has ordinal ", d.ordinal, ", compute capability ", d.compute_major, ".", d.compute_minor, ", sm_count ", d.sm_count,
+    if (d.ordinal < 0 || d.sm_count < 0 || d.compute_major < 0 || d.compute_minor < 0 ||
+        d.compute_minor > 9) {
+        reasons.push_back(text("device has ordinal ", d.ordinal, ", compute capability ",
+                               d.compute_major, ".", d.compute_minor, ", sm_count ", d.sm_count,
                                "; none may be negative, the minor number at most 9"));
     }
     return reasons;
 }
 
-int cpu_count() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+int cpu_count() {
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
 
 const char* cpu_features() {
 #if defined(__x86_64__) && defined(__GNUC__)

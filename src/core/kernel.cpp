@@ -9,13 +9,15 @@
 namespace quatt::core {
 namespace {
 
-Reasons refusal_of(const Kernel& k, const quatt_problem& p, const quatt_device& d, bool any_backend) {
+Reasons refusal_of(const Kernel& k, const quatt_problem& p, const quatt_device& d,
+                   bool any_backend) {
     Reasons reasons;
     if (p.kernel != nullptr && std::strcmp(p.kernel, k.name) != 0) {
         reasons.push_back(text("kernel=", p.kernel, " was asked for"));
     }
     if (!any_backend && k.backend != d.backend) {
-        reasons.push_back(text("serves device ", backend_name(k.backend), "; ", device_name(d), " was asked for"));
+        reasons.push_back(text("serves device ", backend_name(k.backend), "; ", device_name(d),
+                               " was asked for"));
     }
     if (reasons.empty()) {
         k.refuse(p, d, reasons);
@@ -26,24 +28,28 @@ Reasons refusal_of(const Kernel& k, const quatt_problem& p, const quatt_device& 
 std::string device_text(const quatt_device& d) {
     std::string s = device_name(d);
     if (d.compute_major != 0) {
-        s += text(" (compute capability ", d.compute_major, ".", d.compute_minor, d.sm_count > 0 ? text(", ", d.sm_count, " SMs") : "", ")");
+        s += text(" (compute capability ", d.compute_major, ".", d.compute_minor,
+                  d.sm_count > 0 ? text(", ", d.sm_count, " SMs") : "", ")");
     }
     return s;
 }
 
 // Why the device itself serves nothing: the reasons of its own kernels.
-std::string unsupported_message(const quatt_problem& p, const quatt_device& d, const std::vector<Refusal>& refusals) {
+std::string unsupported_message(const quatt_problem& p, const quatt_device& d,
+                                const std::vector<Refusal>& refusals) {
     Reasons all;
     for (const Refusal& r : refusals) {
         for (const std::string& reason : r.reasons) {
-            if (r.kernel->backend == d.backend && (p.kernel == nullptr || std::strcmp(p.kernel, r.kernel->name) == 0)) {
+            if (r.kernel->backend == d.backend &&
+                (p.kernel == nullptr || std::strcmp(p.kernel, r.kernel->name) == 0)) {
                 all.push_back(text(r.kernel->name, ": ", reason));
             }
         }
     }
     if (all.empty()) {
-        all.push_back(p.kernel != nullptr ? text("kernel \"", p.kernel, "\" does not serve ", device_text(d))
-                                          : text("no kernel of this build serves ", device_text(d)));
+        all.push_back(p.kernel != nullptr
+                          ? text("kernel \"", p.kernel, "\" does not serve ", device_text(d))
+                          : text("no kernel of this build serves ", device_text(d)));
     }
     return join(all);
 }
@@ -51,7 +57,8 @@ std::string unsupported_message(const quatt_problem& p, const quatt_device& d, c
 }  // namespace
 
 std::span<const Kernel* const> kernels() {
-    static constexpr std::array<const Kernel*, 3> kTable = {&kCpuKernel, &kEmulateKernel, &kReferenceKernel};
+    static constexpr std::array<const Kernel*, 3> kTable = {&kCpuKernel, &kEmulateKernel,
+                                                            &kReferenceKernel};
     return kTable;
 }
 
@@ -60,7 +67,9 @@ void refuse_room(const quatt_problem& p, Reasons& reasons) {
         reasons.push_back("block_table is given; no kernel of this version reads a paged KV cache");
     }
     if (p.policy_count != 0) {
-        reasons.push_back(text("policy has ", p.policy_count, " head ranges; no kernel of this version takes a recipe per head range"));
+        reasons.push_back(
+            text("policy has ", p.policy_count,
+                 " head ranges; no kernel of this version takes a recipe per head range"));
     }
 }
 
@@ -99,11 +108,13 @@ Selection select(const quatt_problem& p, const quatt_device& d) {
         const std::string why = unsupported_message(p, d, s.refusals);
         s.status = Status(QUATT_UNSUPPORTED, why);
         for (const Kernel* k : kernels()) {
-            if (s.kernel != nullptr || !k->fallback || k->backend == d.backend || !refusal_of(*k, p, d, true).empty()) {
+            if (s.kernel != nullptr || !k->fallback || k->backend == d.backend ||
+                !refusal_of(*k, p, d, true).empty()) {
                 continue;
             }
             if (p.strict != 0) {
-                s.status = Status(QUATT_UNSUPPORTED, text(why, "\nstrict: the fallback to ", k->name, " was not taken"));
+                s.status = Status(QUATT_UNSUPPORTED, text(why, "\nstrict: the fallback to ",
+                                                          k->name, " was not taken"));
             } else if (p.allow_fallback != 0) {
                 s.kernel = k;
                 s.fallback = true;
@@ -127,8 +138,9 @@ std::string explain(const quatt_problem& p, const quatt_device& d) {
     for (const Kernel* k : kernels()) {
         all += text("  ", k->name, ": ");
         if (k == s.kernel) {
-            all += text("chosen", s.fallback ? " as a fallback" : "", "; key tile ", s.choice.key_tile, ", splits ", s.choice.splits, ", threads ", s.choice.threads,
-                        ", workspace ", s.choice.workspace_bytes, " bytes\n");
+            all += text("chosen", s.fallback ? " as a fallback" : "", "; key tile ",
+                        s.choice.key_tile, ", splits ", s.choice.splits, ", threads ",
+                        s.choice.threads, ", workspace ", s.choice.workspace_bytes, " bytes\n");
             continue;
         }
         for (const Refusal& r : s.refusals) {
@@ -166,27 +178,37 @@ Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_devi
     if (s.fallback && p.log != nullptr) {
         quatt_problem without = p;
         without.allow_fallback = 0;
-        const std::string message = text("quatt: fallback to ", s.kernel->name, ": ", select(without, d).status.message());
+        const std::string message =
+            text("quatt: fallback to ", s.kernel->name, ": ", select(without, d).status.message());
         p.log(p.log_user, message.c_str());
     }
     return plan;
 }
 
 std::string describe(const Plan& plan) {
-    return text("kernel ", plan.kernel->name, plan.fallback ? text(" (fallback; ", device_name(plan.device), " was asked for)") : "", ", key tile ", plan.choice.key_tile,
-                ", splits ", plan.choice.splits, ", threads ", plan.choice.threads, ", workspace ", plan.choice.workspace_bytes, " bytes\n", describe(plan.problem));
+    return text(
+        "kernel ", plan.kernel->name,
+        plan.fallback ? text(" (fallback; ", device_name(plan.device), " was asked for)") : "",
+        ", key tile ", plan.choice.key_tile, ", splits ", plan.choice.splits, ", threads ",
+        plan.choice.threads, ", workspace ", plan.choice.workspace_bytes, " bytes\n",
+        describe(plan.problem));
 }
 
-Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace, std::size_t workspace_bytes, void* stream) {
+Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
+           std::size_t workspace_bytes, void* stream) {
     if (const Reasons reasons = check_call(plan.problem, tensors); !reasons.empty()) {
         return {QUATT_INVALID_ARGUMENT, join(reasons)};
     }
     const std::size_t needed = plan.choice.workspace_bytes;
     if (workspace_bytes < needed || (needed > 0 && workspace == nullptr)) {
-        return {QUATT_WORKSPACE_TOO_SMALL, text("workspace has ", workspace == nullptr ? 0 : workspace_bytes, " bytes; the plan needs ", needed)};
+        return {QUATT_WORKSPACE_TOO_SMALL,
+                text("workspace has ", workspace == nullptr ? 0 : workspace_bytes,
+                     " bytes; the plan needs ", needed)};
     }
     if (reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlign != 0) {
-        return {QUATT_WORKSPACE_TOO_SMALL, text("workspace is at ", workspace, "; it must be aligned to ", kWorkspaceAlign, " bytes")};
+        return {QUATT_WORKSPACE_TOO_SMALL,
+                text("workspace is at ", workspace, "; it must be aligned to ", kWorkspaceAlign,
+                     " bytes")};
     }
     return plan.kernel->run(plan, tensors, {static_cast<std::byte*>(workspace), needed}, stream);
 }

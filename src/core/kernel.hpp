@@ -1,4 +1,5 @@
-// The support table: an ordered list of kernels, each with what it accepts, and the choice among them.
+// The support table: an ordered list of kernels, each with what it accepts, and the choice among
+// them.
 #pragma once
 #include <quatt/quatt.h>
 #include <quatt/status.hpp>
@@ -29,12 +30,13 @@ struct Plan;
 struct Kernel {
     const char* name;
     quatt_backend backend;
-    bool host;  // runs on the host: workspace and tensors are host memory
+    bool host;      // runs on the host: workspace and tensors are host memory
     bool fallback;  // may serve another device where the caller allows it
     const char *recipes, *head_dims, *dtypes, *features;
     void (*refuse)(const quatt_problem& p, const quatt_device& d, Reasons& reasons);
     Choice (*choose)(const quatt_problem& p, const Shape& s, const quatt_device& d);
-    Status (*run)(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace, void* stream);
+    Status (*run)(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace,
+                  void* stream);
 };
 
 // Immutable after make_plan.
@@ -65,11 +67,14 @@ struct Selection {
 [[nodiscard]] std::span<const Kernel* const> kernels();  // in order of preference
 [[nodiscard]] Selection select(const quatt_problem& p, const quatt_device& d);
 [[nodiscard]] std::string explain(const quatt_problem& p, const quatt_device& d);
-[[nodiscard]] Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_device& d);
+[[nodiscard]] Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p,
+                                                      const quatt_device& d);
 [[nodiscard]] std::string describe(const Plan& plan);
-[[nodiscard]] Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace, std::size_t workspace_bytes, void* stream);
+[[nodiscard]] Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
+                         std::size_t workspace_bytes, void* stream);
 
-// Reasons of QUATT_UNSUPPORTED that hold for every kernel of this version: fields that are room for later.
+// Reasons of QUATT_UNSUPPORTED that hold for every kernel of this version: fields that are room for
+// later.
 void refuse_room(const quatt_problem& p, Reasons& reasons);
 
 // Defined by the backends above this layer; core only knows that they exist.

@@ -1,4 +1,5 @@
-// What the host kernels share: reading lengths and scales, quantising into the workspace, walking row blocks over the pool.
+// What the host kernels share: reading lengths and scales, quantising into the workspace, walking
+// row blocks over the pool.
 #pragma once
 #include <span>
 
@@ -14,7 +15,9 @@ struct TestFields {
 void refuse_all_but(const quatt_problem& p, const TestFields& takes, Reasons& reasons);
 
 [[nodiscard]] Choice choose_portable(const quatt_problem& p, const Shape& s, bool quantised);
-[[nodiscard]] Status run_emulated(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace);
-[[nodiscard]] Status run_reference(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace);
+[[nodiscard]] Status run_emulated(const Plan& plan, const quatt_tensors& tensors,
+                                  std::span<std::byte> workspace);
+[[nodiscard]] Status run_reference(const Plan& plan, const quatt_tensors& tensors,
+                                   std::span<std::byte> workspace);
 
 }  // namespace quatt::core

@@ -36,12 +36,18 @@ constexpr std::array kFields = {
     Field{"light_mass", &quatt_tensors::light_mass, true},
 };
 
-bool present(const quatt_tensor& t) { return t.dtype != QUATT_NONE; }
+bool present(const quatt_tensor& t) {
+    return t.dtype != QUATT_NONE;
+}
 
-bool known_dtype(quatt_dtype d) { return d >= QUATT_F32 && d <= QUATT_I32; }
+bool known_dtype(quatt_dtype d) {
+    return d >= QUATT_F32 && d <= QUATT_I32;
+}
 
 // An extent of 1 or less never uses its stride.
-std::int64_t used_stride(const quatt_tensor& t, int i) { return t.extent[i] > 1 ? t.stride[i] : 0; }
+std::int64_t used_stride(const quatt_tensor& t, int i) {
+    return t.extent[i] > 1 ? t.stride[i] : 0;
+}
 
 bool has_elements(const quatt_tensor& t) {
     for (int i = 0; i < t.rank; i++) {
@@ -62,14 +68,17 @@ bool byte_range(const quatt_tensor& t, Range& range) {
     for (int i = 0; i < t.rank; i++) {
         std::int64_t reach = 0;
         if (__builtin_mul_overflow(elements, std::max<std::int64_t>(t.extent[i], 1), &elements) ||
-            __builtin_mul_overflow(std::max<std::int64_t>(t.extent[i], 1) - 1, used_stride(t, i), &reach) ||
-            __builtin_mul_overflow(reach, size, &reach) || __builtin_add_overflow(reach < 0 ? lo : hi, reach, reach < 0 ? &lo : &hi)) {
+            __builtin_mul_overflow(std::max<std::int64_t>(t.extent[i], 1) - 1, used_stride(t, i),
+                                   &reach) ||
+            __builtin_mul_overflow(reach, size, &reach) ||
+            __builtin_add_overflow(reach < 0 ? lo : hi, reach, reach < 0 ? &lo : &hi)) {
             return false;
         }
     }
     std::int64_t bytes = 0;
     range = {lo, hi};
-    return !__builtin_mul_overflow(elements, size, &bytes) && !__builtin_add_overflow(hi, size, &range.hi);
+    return !__builtin_mul_overflow(elements, size, &bytes) &&
+           !__builtin_add_overflow(hi, size, &range.hi);
 }
 
 // Of a tensor whose byte_range is sound.
@@ -103,7 +112,8 @@ Axes axes_of(const quatt_tensor& t) {
     return a;
 }
 
-// Each stride steps over all that the smaller ones reach: no two indices meet. (Stranger layouts without overlap exist; they are refused too.)
+// Each stride steps over all that the smaller ones reach: no two indices meet. (Stranger layouts
+// without overlap exist; they are refused too.)
 bool nested(const Axes& a) {
     std::int64_t reach = 0;
     for (int i = a.count - 1; i >= 0; i--) {
@@ -116,23 +126,26 @@ bool nested(const Axes& a) {
     return true;
 }
 
-// Is `distance` = sum of d_i * stride_i with lo_i <= d_i <= hi_i? Strides are nested, so two candidates an axis are enough.
-bool reachable(std::int64_t distance, const Axes& a, const std::array<std::int64_t, 4>& lo, const std::array<std::int64_t, 4>& hi, int axis) {
+// Is `distance` = sum of d_i * stride_i with lo_i <= d_i <= hi_i? Strides are nested, so two
+// candidates an axis are enough.
+bool reachable(std::int64_t distance, const Axes& a, const std::array<std::int64_t, 4>& lo,
+               const std::array<std::int64_t, 4>& hi, int axis) {
     if (axis == a.count) {
         return distance == 0;
     }
     const auto u = static_cast<std::size_t>(axis);
     std::int64_t d = distance / a.stride[u] - (distance % a.stride[u] < 0 ? 1 : 0);
     for (int candidate = 0; candidate < 2; candidate++, d++) {
-        if (d >= lo[u] && d <= hi[u] && reachable(distance - d * a.stride[u], a, lo, hi, axis + 1)) {
+        if (d >= lo[u] && d <= hi[u] &&
+            reachable(distance - d * a.stride[u], a, lo, hi, axis + 1)) {
             return true;
         }
     }
     return false;
 }
 
-// May an element of `out` share a byte with an element of `in`? Exact for views of one buffer with the same strides (a fused QKV
-// buffer), by byte ranges for all others.
+// May an element of `out` share a byte with an element of `in`? Exact for views of one buffer with
+// the same strides (a fused QKV buffer), by byte ranges for all others.
 bool may_overlap(const quatt_tensor& out, const quatt_tensor& in) {
     if (out.data == nullptr || in.data == nullptr || !has_elements(out) || !has_elements(in)) {
         return false;
@@ -141,7 +154,8 @@ bool may_overlap(const quatt_tensor& out, const quatt_tensor& in) {
     if (!byte_range(out, a) || !byte_range(in, b)) {
         return false;  // reported elsewhere
     }
-    const auto at = reinterpret_cast<std::intptr_t>(out.data), bt = reinterpret_cast<std::intptr_t>(in.data);
+    const auto at = reinterpret_cast<std::intptr_t>(out.data),
+               bt = reinterpret_cast<std::intptr_t>(in.data);
     if (at + a.hi <= bt + b.lo || bt + b.hi <= at + a.lo) {
         return false;
     }
@@ -170,7 +184,8 @@ bool may_overlap(const quatt_tensor& out, const quatt_tensor& in) {
     for (int axis = 0; axis < axes.count; axis++) {
         const auto u = static_cast<std::size_t>(axis);
         for (int i = 0; i < out.rank; i++) {
-            if (joint.extent[i] > 1 && joint.stride[i] == axes.stride[u]) {  // nested strides differ from each other
+            if (joint.extent[i] > 1 &&
+                joint.stride[i] == axes.stride[u]) {  // nested strides differ from each other
                 lo[u] = -(out.extent[i] - 1);
                 hi[u] = in.extent[i] - 1;
             }
@@ -181,7 +196,8 @@ bool may_overlap(const quatt_tensor& out, const quatt_tensor& in) {
 }
 
 // Far above any memory, and low enough that no product of extents in a workspace overflows 63 bits.
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 48, kMaxHeads = 1 << 16, kMaxSegments = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48, kMaxHeads = 1 << 16,
+                       kMaxSegments = (std::int64_t{1} << 31) - 1;
 
 struct HostLengths {
     const char* name;
@@ -190,12 +206,14 @@ struct HostLengths {
 };
 
 class Checker {
-  public:
+public:
     explicit Checker(const quatt_problem& p) : p_(p), t_(p.tensors) {}
 
     Reasons run() {
-        if (p_.struct_size < sizeof(quatt_problem) || t_.struct_size < sizeof(quatt_tensors) || p_.recipe.struct_size < sizeof(quatt_recipe)) {
-            fail("struct_size of the problem, its tensors or its recipe is ", std::min({p_.struct_size, t_.struct_size, p_.recipe.struct_size}),
+        if (p_.struct_size < sizeof(quatt_problem) || t_.struct_size < sizeof(quatt_tensors) ||
+            p_.recipe.struct_size < sizeof(quatt_recipe)) {
+            fail("struct_size of the problem, its tensors or its recipe is ",
+                 std::min({p_.struct_size, t_.struct_size, p_.recipe.struct_size}),
                  "; call quatt_problem_init and quatt_recipe_init first");
             return reasons_;
         }
@@ -216,7 +234,7 @@ class Checker {
         return reasons_;
     }
 
-  private:
+private:
     template <class... Parts>
     void fail(const Parts&... parts) {
         reasons_.push_back(text(parts...));
@@ -228,7 +246,9 @@ class Checker {
             return;
         }
         if (!known_dtype(t.dtype)) {
-            fail(f.name, ".dtype is ", t.dtype, "; it must be one of QUATT_F32, BF16, F16, E4M3, I32 (1..5), or QUATT_NONE (0) if absent");
+            fail(f.name, ".dtype is ", t.dtype,
+                 "; it must be one of QUATT_F32, BF16, F16, E4M3, I32 (1..5), or QUATT_NONE (0) if "
+                 "absent");
             return;
         }
         if (t.rank < 0 || t.rank > 4) {
@@ -243,19 +263,24 @@ class Checker {
         }
         Range range;
         if (!byte_range(t, range) || elements(t) > kMaxElements) {
-            fail(f.name, " is ", describe(t), "; its elements must be at most 2^48, and its extents times strides in bytes must fit 63 bits");
+            fail(f.name, " is ", describe(t),
+                 "; its elements must be at most 2^48, and its extents times strides in bytes must "
+                 "fit 63 bits");
             return;
         }
         const auto size = quatt_dtype_bytes(t.dtype);
         if (reinterpret_cast<std::uintptr_t>(t.data) % size != 0) {
-            fail(f.name, ".data is ", t.data, "; it must be aligned to its element size of ", size, " bytes");
+            fail(f.name, ".data is ", t.data, "; it must be aligned to its element size of ", size,
+                 " bytes");
         }
         if (f.output && has_elements(t) && !nested(axes_of(t))) {
-            fail(f.name, " is ", describe(t), "; the strides of an output must not let two elements meet");
+            fail(f.name, " is ", describe(t),
+                 "; the strides of an output must not let two elements meet");
         }
     }
 
-    void dtype_in(const char* name, const quatt_tensor& t, std::initializer_list<quatt_dtype> allowed) {
+    void dtype_in(const char* name, const quatt_tensor& t,
+                  std::initializer_list<quatt_dtype> allowed) {
         std::string names;
         for (const quatt_dtype d : allowed) {
             if (t.dtype == d) {
@@ -263,7 +288,8 @@ class Checker {
             }
             names += (names.empty() ? "" : ", ") + std::string(quatt_dtype_name(d));
         }
-        fail(name, ".dtype is ", quatt_dtype_name(t.dtype), "; it must be ", allowed.size() > 1 ? "one of " : "", names);
+        fail(name, ".dtype is ", quatt_dtype_name(t.dtype), "; it must be ",
+             allowed.size() > 1 ? "one of " : "", names);
     }
 
     void extents() {
@@ -273,7 +299,8 @@ class Checker {
         dtype_in("v", v, {QUATT_F32, QUATT_BF16, QUATT_F16, QUATT_E4M3});
         dtype_in("out", out, {QUATT_F32, QUATT_BF16, QUATT_F16});
         if (q.rank != 3 && q.rank != 4) {
-            fail("q.rank is ", q.rank, "; it must be 4 (dense, [B,Sq,Hq,D]) or 3 (packed, [Tq,Hq,D])");
+            fail("q.rank is ", q.rank,
+                 "; it must be 4 (dense, [B,Sq,Hq,D]) or 3 (packed, [Tq,Hq,D])");
             return;
         }
         for (const auto& [name, t] : {std::pair{"k", &k}, {"v", &v}, {"out", &out}}) {
@@ -285,9 +312,11 @@ class Checker {
             return;
         }
         const int tokens = q.rank - 3, heads = q.rank - 2, dim = q.rank - 1;
-        const auto equal = [&](const char* name, const quatt_tensor& t, int axis, const char* other, std::int64_t want) {
+        const auto equal = [&](const char* name, const quatt_tensor& t, int axis, const char* other,
+                               std::int64_t want) {
             if (t.extent[axis] != want) {
-                fail(name, ".extent[", axis, "] is ", t.extent[axis], "; it must be that of ", other, ", ", want);
+                fail(name, ".extent[", axis, "] is ", t.extent[axis], "; it must be that of ",
+                     other, ", ", want);
             }
         };
         if (q.rank == 4) {
@@ -303,19 +332,27 @@ class Checker {
         equal("out", out, dim, "v (head dim)", v.extent[dim]);
         for (const auto& [name, t] : {std::pair{"q", &q}, {"v", &v}}) {
             if (t->extent[dim] < 1 || t->extent[dim] > recipe::kMaxHeadDim) {
-                fail("the head dim of ", name, " is ", t->extent[dim], "; it must be 1 to ", recipe::kMaxHeadDim);
+                fail("the head dim of ", name, " is ", t->extent[dim], "; it must be 1 to ",
+                     recipe::kMaxHeadDim);
             }
         }
-        if (k.extent[heads] < 1 || q.extent[heads] < 1 || q.extent[heads] > kMaxHeads || q.extent[heads] % k.extent[heads] != 0) {
-            fail("q has ", q.extent[heads], " heads and k has ", k.extent[heads], "; both must be 1 to ", kMaxHeads, " and the first a multiple of the second");
+        if (k.extent[heads] < 1 || q.extent[heads] < 1 || q.extent[heads] > kMaxHeads ||
+            q.extent[heads] % k.extent[heads] != 0) {
+            fail("q has ", q.extent[heads], " heads and k has ", k.extent[heads],
+                 "; both must be 1 to ", kMaxHeads, " and the first a multiple of the second");
         }
-        const std::int64_t segments = q.rank == 4 ? q.extent[0] : present(t_.cu_seqlens_q) && t_.cu_seqlens_q.rank == 1 ? t_.cu_seqlens_q.extent[0] - 1 : 1;
+        const std::int64_t segments = q.rank == 4 ? q.extent[0]
+                                      : present(t_.cu_seqlens_q) && t_.cu_seqlens_q.rank == 1
+                                          ? t_.cu_seqlens_q.extent[0] - 1
+                                          : 1;
         if (segments > kMaxSegments) {
-            fail("the problem has ", segments, " batch items or segments; it may have at most ", kMaxSegments);
+            fail("the problem has ", segments, " batch items or segments; it may have at most ",
+                 kMaxSegments);
         }
     }
 
-    void vector_of(const char* name, const quatt_tensor& t, quatt_dtype dtype, std::int64_t n, const char* what) {
+    void vector_of(const char* name, const quatt_tensor& t, quatt_dtype dtype, std::int64_t n,
+                   const char* what) {
         if (!present(t)) {
             return;
         }
@@ -330,23 +367,28 @@ class Checker {
             return;
         }
         const Shape s = shape_of(p_);
-        for (const auto& [name, t] : {std::pair{"cu_seqlens_q", &t_.cu_seqlens_q}, {"cu_seqlens_k", &t_.cu_seqlens_k}}) {
+        for (const auto& [name, t] :
+             {std::pair{"cu_seqlens_q", &t_.cu_seqlens_q}, {"cu_seqlens_k", &t_.cu_seqlens_k}}) {
             if (!present(*t)) {
                 continue;
             }
             dtype_in(name, *t, {QUATT_I32});
             if (!s.packed) {
-                fail(name, " is given, but q has rank 4 (dense); cu_seqlens belong to packed tensors of rank 3, kv_lens to dense ones");
+                fail(name,
+                     " is given, but q has rank 4 (dense); cu_seqlens belong to packed tensors of "
+                     "rank 3, kv_lens to dense ones");
             } else if (t->rank != 1 || t->extent[0] < 1) {
                 fail(name, " is ", describe(*t), "; it must be [segments + 1]");
             } else if (t->extent[0] - 1 != s.segments) {
-                fail(name, " has ", t->extent[0], " entries; it must have as many as cu_seqlens_q, ", s.segments + 1);
+                fail(name, " has ", t->extent[0],
+                     " entries; it must have as many as cu_seqlens_q, ", s.segments + 1);
             }
         }
         if (present(t_.cu_seqlens_k) && !present(t_.cu_seqlens_q)) {
             fail("cu_seqlens_k is given without cu_seqlens_q; give both, or cu_seqlens_q alone");
         }
-        vector_of("kv_lens", t_.kv_lens, QUATT_I32, s.segments, "one length per batch item or segment");
+        vector_of("kv_lens", t_.kv_lens, QUATT_I32, s.segments,
+                  "one length per batch item or segment");
         vector_of("sink", t_.sink, QUATT_F32, s.heads_q, "one logit per query head");
         vector_of("status_word", t_.status_word, QUATT_I32, 1, "one word");
         row_values("lse", t_.lse, s);
@@ -361,10 +403,15 @@ class Checker {
             return;
         }
         dtype_in(name, t, {QUATT_F32});
-        const bool ok = s.packed ? t.rank == 2 && t.extent[0] == s.heads_q && t.extent[1] == s.tokens_q
-                                 : t.rank == 3 && t.extent[0] == s.segments && t.extent[1] == s.heads_q && t.extent[2] == s.tokens_q;
+        const bool ok = s.packed
+                            ? t.rank == 2 && t.extent[0] == s.heads_q && t.extent[1] == s.tokens_q
+                            : t.rank == 3 && t.extent[0] == s.segments &&
+                                  t.extent[1] == s.heads_q && t.extent[2] == s.tokens_q;
         if (!ok) {
-            fail(name, " is ", describe(t), "; it must be ", s.packed ? text("[Hq,Tq] = [", s.heads_q, ",", s.tokens_q, "]") : text("[B,Hq,Sq] = [", s.segments, ",", s.heads_q, ",", s.tokens_q, "]"));
+            fail(name, " is ", describe(t), "; it must be ",
+                 s.packed
+                     ? text("[Hq,Tq] = [", s.heads_q, ",", s.tokens_q, "]")
+                     : text("[B,Hq,Sq] = [", s.segments, ",", s.heads_q, ",", s.tokens_q, "]"));
         }
     }
 
@@ -373,15 +420,18 @@ class Checker {
             return;
         }
         if (x.dtype != QUATT_E4M3) {
-            fail(name, "_descale is given, but ", name, " is ", quatt_dtype_name(x.dtype), "; descales belong to e4m3 tensors");
+            fail(name, "_descale is given, but ", name, " is ", quatt_dtype_name(x.dtype),
+                 "; descales belong to e4m3 tensors");
         }
         if (t.dtype != QUATT_F32) {
             fail(name, "_descale.dtype is ", quatt_dtype_name(t.dtype), "; it must be f32");
         }
-        const bool ok = t.rank == 0 || (t.rank == 1 && (t.extent[0] == 1 || t.extent[0] == s.heads_kv)) ||
+        const bool ok = t.rank == 0 ||
+                        (t.rank == 1 && (t.extent[0] == 1 || t.extent[0] == s.heads_kv)) ||
                         (t.rank == 2 && t.extent[0] == s.segments && t.extent[1] == s.heads_kv);
         if (!ok) {
-            fail(name, "_descale is ", describe(t), "; it must be a scalar, [Hkv] = [", s.heads_kv, "] or [B,Hkv] = [", s.segments, ",", s.heads_kv, "]");
+            fail(name, "_descale is ", describe(t), "; it must be a scalar, [Hkv] = [", s.heads_kv,
+                 "] or [B,Hkv] = [", s.segments, ",", s.heads_kv, "]");
         }
     }
 
@@ -390,7 +440,9 @@ class Checker {
             return;
         }
         const Shape s = shape_of(p_);
-        for (const auto& [name, values, capacity] : {HostLengths{"cu_seqlens_q", t_.cu_seqlens_q_host, s.tokens_q}, {"cu_seqlens_k", t_.cu_seqlens_k_host, s.tokens_k}}) {
+        for (const auto& [name, values, capacity] :
+             {HostLengths{"cu_seqlens_q", t_.cu_seqlens_q_host, s.tokens_q},
+              {"cu_seqlens_k", t_.cu_seqlens_k_host, s.tokens_k}}) {
             if (values == nullptr) {
                 continue;
             }
@@ -406,19 +458,23 @@ class Checker {
 
     void attributes() {
         if (!std::isfinite(p_.softmax_scale) || p_.softmax_scale <= 0) {
-            fail("softmax_scale is ", p_.softmax_scale, "; it must be finite and > 0 (1/sqrt(head dim) is usual)");
+            fail("softmax_scale is ", p_.softmax_scale,
+                 "; it must be finite and > 0 (1/sqrt(head dim) is usual)");
         }
         flag("causal", p_.causal);
         flag("zero_tail", p_.zero_tail);
         flag("allow_fallback", p_.allow_fallback);
         flag("strict", p_.strict);
-        for (const auto& [name, value] : {std::pair{"window_left", p_.window_left}, {"window_right", p_.window_right}}) {
+        for (const auto& [name, value] :
+             {std::pair{"window_left", p_.window_left}, {"window_right", p_.window_right}}) {
             if (value < -1) {
                 fail(name, " is ", value, "; it must be >= 0, or -1 for open");
             }
         }
-        if (p_.key_tile != 0 && p_.key_tile != 64 && p_.key_tile != 96 && p_.key_tile != 128 && p_.key_tile != 192 && p_.key_tile != 256) {
-            fail("key_tile is ", p_.key_tile, "; it must be 64, 96, 128, 192, 256, or 0 for the kernel's own");
+        if (p_.key_tile != 0 && p_.key_tile != 64 && p_.key_tile != 96 && p_.key_tile != 128 &&
+            p_.key_tile != 192 && p_.key_tile != 256) {
+            fail("key_tile is ", p_.key_tile,
+                 "; it must be 64, 96, 128, 192, 256, or 0 for the kernel's own");
         }
         if (p_.splits < 0) {
             fail("splits is ", p_.splits, "; it must be >= 1, or 0 for a choice by key length");
@@ -427,18 +483,22 @@ class Checker {
             fail("threads is ", p_.threads, "; it must be 1 to 4096, or 0 for all cores");
         }
         if (p_.row_count < 0 || (p_.row_count > 0 && p_.rows == nullptr)) {
-            fail("row_count is ", p_.row_count, " and rows is ", static_cast<const void*>(p_.rows), "; give row_count >= 0 ascending rows");
+            fail("row_count is ", p_.row_count, " and rows is ", static_cast<const void*>(p_.rows),
+                 "; give row_count >= 0 ascending rows");
         } else if (reasons_.empty()) {
             const std::int64_t limit = shape_of(p_).tokens_q;
             for (std::int64_t i = 0; i < p_.row_count; i++) {
-                if (p_.rows[i] < 0 || p_.rows[i] >= limit || (i > 0 && p_.rows[i] <= p_.rows[i - 1])) {
-                    fail("rows[", i, "] is ", p_.rows[i], "; rows must ascend and be 0 to ", limit - 1);
+                if (p_.rows[i] < 0 || p_.rows[i] >= limit ||
+                    (i > 0 && p_.rows[i] <= p_.rows[i - 1])) {
+                    fail("rows[", i, "] is ", p_.rows[i], "; rows must ascend and be 0 to ",
+                         limit - 1);
                     break;
                 }
             }
         }
         if (p_.policy_count < 0 || (p_.policy_count > 0 && p_.policy == nullptr)) {
-            fail("policy_count is ", p_.policy_count, " and policy is ", static_cast<const void*>(p_.policy), "; give policy_count >= 0 ranges");
+            fail("policy_count is ", p_.policy_count, " and policy is ",
+                 static_cast<const void*>(p_.policy), "; give policy_count >= 0 ranges");
         }
     }
 
@@ -455,8 +515,10 @@ class Checker {
             }
             for (const Field& i : kFields) {
                 const bool other_output = i.output && o.member != i.member;
-                if ((!i.output || other_output) && present(t_.*o.member) && present(t_.*i.member) && may_overlap(t_.*o.member, t_.*i.member)) {
-                    fail(o.name, " overlaps ", i.name, " in memory; outputs must not share bytes with any other tensor");
+                if ((!i.output || other_output) && present(t_.*o.member) && present(t_.*i.member) &&
+                    may_overlap(t_.*o.member, t_.*i.member)) {
+                    fail(o.name, " overlaps ", i.name,
+                         " in memory; outputs must not share bytes with any other tensor");
                 }
             }
         }
@@ -480,30 +542,38 @@ bool same_layout(const quatt_tensor& a, const quatt_tensor& b) {
 
 }  // namespace
 
-Reasons check_cu_seqlens(const char* name, const std::int32_t* values, std::int64_t stride, std::int64_t segments, std::int64_t capacity) {
+Reasons check_cu_seqlens(const char* name, const std::int32_t* values, std::int64_t stride,
+                         std::int64_t segments, std::int64_t capacity) {
     if (values[0] != 0) {
         return {text(name, "[0] is ", values[0], "; it must be 0")};
     }
     for (std::int64_t i = 1; i <= segments; i++) {
         const std::int32_t before = values[(i - 1) * stride], now = values[i * stride];
         if (now < before) {
-            return {text(name, "[", i, "] is ", now, "; it must be >= ", name, "[", i - 1, "] = ", before)};
+            return {text(name, "[", i, "] is ", now, "; it must be >= ", name, "[", i - 1,
+                         "] = ", before)};
         }
         if (now > capacity) {
-            return {text(name, "[", i, "] is ", now, "; it must be <= ", capacity, ", the tokens of the tensor")};
+            return {text(name, "[", i, "] is ", now, "; it must be <= ", capacity,
+                         ", the tokens of the tensor")};
         }
     }
     return {};
 }
 
-Reasons check_problem(const quatt_problem& p) { return Checker(p).run(); }
+Reasons check_problem(const quatt_problem& p) {
+    return Checker(p).run();
+}
 
 Shape shape_of(const quatt_problem& p) {
     const quatt_tensor &q = p.tensors.q, &k = p.tensors.k, &v = p.tensors.v;
     const int tokens = q.rank - 3, heads = q.rank - 2, dim = q.rank - 1;
     Shape s;
     s.packed = q.rank == 3;
-    s.segments = !s.packed ? q.extent[0] : present(p.tensors.cu_seqlens_q) ? std::max<std::int64_t>(p.tensors.cu_seqlens_q.extent[0] - 1, 0) : 1;
+    s.segments = !s.packed ? q.extent[0]
+                 : present(p.tensors.cu_seqlens_q)
+                     ? std::max<std::int64_t>(p.tensors.cu_seqlens_q.extent[0] - 1, 0)
+                     : 1;
     s.tokens_q = q.extent[tokens];
     s.tokens_k = k.extent[tokens];
     s.heads_q = q.extent[heads];
@@ -515,13 +585,15 @@ Shape shape_of(const quatt_problem& p) {
 
 Reasons check_call(const quatt_problem& planned, const quatt_tensors& given) {
     if (given.struct_size < sizeof(quatt_tensors)) {
-        return {text("struct_size of the tensors is ", given.struct_size, "; it must be at least ", sizeof(quatt_tensors))};
+        return {text("struct_size of the tensors is ", given.struct_size, "; it must be at least ",
+                     sizeof(quatt_tensors))};
     }
     Reasons reasons;
     for (const Field& f : kFields) {
         const quatt_tensor &a = planned.tensors.*f.member, &b = given.*f.member;
         if (!same_layout(a, b)) {
-            reasons.push_back(text(f.name, " is ", describe(b), "; the plan was made for ", describe(a)));
+            reasons.push_back(
+                text(f.name, " is ", describe(b), "; the plan was made for ", describe(a)));
         } else if (present(b) && b.data == nullptr && has_elements(b)) {
             reasons.push_back(text(f.name, ".data is null; it must point to ", describe(b)));
         }
@@ -544,11 +616,13 @@ std::string describe(const quatt_tensor& t) {
         shape += (i > 0 ? "," : "") + std::to_string(t.extent[i]);
         strides += (i > 0 ? "," : "") + std::to_string(t.stride[i]);
     }
-    return text(quatt_dtype_name(t.dtype), " [", shape, "]", t.rank > 0 ? text(" strides [", strides, "]") : "");
+    return text(quatt_dtype_name(t.dtype), " [", shape, "]",
+                t.rank > 0 ? text(" strides [", strides, "]") : "");
 }
 
 std::string describe(const quatt_problem& p) {
-    std::string all = text("recipe ", p.recipe.name[0] != 0 ? p.recipe.name : "(unnamed)", ", softmax_scale ", p.softmax_scale);
+    std::string all = text("recipe ", p.recipe.name[0] != 0 ? p.recipe.name : "(unnamed)",
+                           ", softmax_scale ", p.softmax_scale);
     if (p.causal != 0) {
         all += ", causal";
     }

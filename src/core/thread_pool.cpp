@@ -41,7 +41,8 @@ ThreadPool::~ThreadPool() {
 
 ThreadPool::Job* ThreadPool::open_job() {
     for (Job* j = jobs_; j != nullptr; j = j->after) {
-        if (j->joined <= static_cast<int>(workers_.size()) && j->next.load(std::memory_order_relaxed) < j->count) {
+        if (j->joined <= static_cast<int>(workers_.size()) &&
+            j->next.load(std::memory_order_relaxed) < j->count) {
             return j;
         }
     }

@@ -1,4 +1,5 @@
-// Worker threads that the plans of a process share, so that several calls at once do not add up to more threads than cores.
+// Worker threads that the plans of a process share, so that several calls at once do not add up to
+// more threads than cores.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -12,8 +13,9 @@
 namespace quatt::core {
 
 class ThreadPool {
-  public:
-    // The pool of `threads` threads (the caller of run is one of them): made on first use, gone with its last owner.
+public:
+    // The pool of `threads` threads (the caller of run is one of them): made on first use, gone
+    // with its last owner.
     [[nodiscard]] static std::shared_ptr<ThreadPool> shared(int threads);
 
     explicit ThreadPool(int threads);
@@ -23,19 +25,22 @@ class ThreadPool {
 
     [[nodiscard]] int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    // Calls f(worker, i) for every i in [0, n), 0 <= worker < threads(), each worker number in one thread at a time. Returns when
-    // all are done. Allocates nothing; several threads may call it at once. f must not throw.
+    // Calls f(worker, i) for every i in [0, n), 0 <= worker < threads(), each worker number in one
+    // thread at a time. Returns when all are done. Allocates nothing; several threads may call it
+    // at once. f must not throw.
     template <class F>
     void run(std::int64_t n, F&& f) {
         static_assert(std::is_nothrow_invocable_v<F&, int, std::int64_t>);
         Job job;
         job.count = n;
         job.context = &f;
-        job.call = [](void* context, int worker, std::int64_t i) noexcept { (*static_cast<std::remove_reference_t<F>*>(context))(worker, i); };
+        job.call = [](void* context, int worker, std::int64_t i) noexcept {
+            (*static_cast<std::remove_reference_t<F>*>(context))(worker, i);
+        };
         run(job);
     }
 
-  private:
+private:
     struct Job {
         std::int64_t count = 0;
         std::atomic<std::int64_t> next{0};

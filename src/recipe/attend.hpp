@@ -1,6 +1,8 @@
-// Attention of one head of one segment, rows in small blocks: what the two portable devices compute.
+// Attention of one head of one segment, rows in small blocks: what the two portable devices
+// compute.
 //   reference_rows: exact, in fp64, on the inputs as given
-//   emulate_rows:   the recipe step by step, on quantised operands, by the law of the softmax reference (docs/recipes.md)
+//   emulate_rows:   the recipe step by step, on quantised operands, by the law of the softmax
+//   reference (docs/recipes.md)
 // Neither allocates; a caller runs any number of blocks at once, each with a scratch of its own.
 #pragma once
 #include <quatt/quatt.h>
@@ -62,7 +64,8 @@ struct HeadProblem {
     HeadOutput to;
 };
 
-void reference_rows(const HeadProblem& p, std::span<const std::int64_t> rows, std::span<std::byte> scratch);
+void reference_rows(const HeadProblem& p, std::span<const std::int64_t> rows,
+                    std::span<std::byte> scratch);
 [[nodiscard]] std::size_t reference_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v);
 
 struct EmulateOptions {
@@ -71,9 +74,12 @@ struct EmulateOptions {
     std::int64_t splits = 1;
 };
 
-void emulate_rows(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q, const CanonicalHead& k, const CanonicalHead& v,
-                  std::span<const std::int64_t> rows, std::span<std::byte> scratch, quatt_counters& counters);
-[[nodiscard]] std::size_t emulate_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v, std::int64_t key_tile);
+void emulate_rows(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q,
+                  const CanonicalHead& k, const CanonicalHead& v,
+                  std::span<const std::int64_t> rows, std::span<std::byte> scratch,
+                  quatt_counters& counters);
+[[nodiscard]] std::size_t emulate_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v,
+                                                std::int64_t key_tile);
 
 // Writes one row of results, converted to the output's dtype, and its lse where wanted.
 void store_row(const HeadOutput& to, std::int64_t row, const float* values, float lse);

@@ -1,4 +1,5 @@
-// The recipe step by step. Tiles are walked from the last key to the first; see softmax_law.hpp for what a row does with a tile.
+// The recipe step by step. Tiles are walked from the last key to the first; see softmax_law.hpp for
+// what a row does with a tile.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -14,7 +15,9 @@ namespace {
 constexpr std::int64_t kWarpRows = 16;  // rows of a warp tile in the counters
 constexpr std::int64_t kPvStep = 64;    // keys summed on their own before they join O
 
-[[nodiscard]] std::int64_t padded(std::int64_t channels) { return (channels + kFloats - 1) / kFloats * kFloats; }
+[[nodiscard]] std::int64_t padded(std::int64_t channels) {
+    return (channels + kFloats - 1) / kFloats * kFloats;
+}
 
 // What a block of rows works on. Channel counts are padded to 16 with zeros.
 struct Scratch {
@@ -28,11 +31,20 @@ struct Scratch {
     float* master;  // [rows, dim_v]: under the row's master reference
 
     static std::int64_t floats(std::int64_t d, std::int64_t dv, std::int64_t tile) {
-        return kRowBlock * padded(d) + padded(d) * tile + tile * padded(dv) + kRowBlock * tile + tile + 2 * kRowBlock * padded(dv);
+        return kRowBlock * padded(d) + padded(d) * tile + tile * padded(dv) + kRowBlock * tile +
+               tile + 2 * kRowBlock * padded(dv);
     }
     Scratch(std::span<std::byte> bytes, std::int64_t d, std::int64_t dv, std::int64_t key_tile)
-        : dim(padded(d)), dim_v(padded(dv)), tile(key_tile), q(reinterpret_cast<float*>(bytes.data())), k(q + kRowBlock * dim),
-          v(k + dim * tile), t(v + tile * dim_v), p(t + kRowBlock * tile), o(p + tile), master(o + kRowBlock * dim_v) {
+        : dim(padded(d)),
+          dim_v(padded(dv)),
+          tile(key_tile),
+          q(reinterpret_cast<float*>(bytes.data())),
+          k(q + kRowBlock * dim),
+          v(k + dim * tile),
+          t(v + tile * dim_v),
+          p(t + kRowBlock * tile),
+          o(p + tile),
+          master(o + kRowBlock * dim_v) {
         std::fill(q, q + floats(d, dv, tile), 0.0f);
     }
 };
@@ -47,7 +59,8 @@ struct Row {
 };
 
 // t[j] += q . k[:, j] over all channels, in fp32, 32 keys at a time
-QUATT_CLONES void scores_fp32(const float* q, const float* k, std::int64_t dim, std::int64_t tile, float* t) {
+QUATT_CLONES void scores_fp32(const float* q, const float* k, std::int64_t dim, std::int64_t tile,
+                              float* t) {
     for (std::int64_t j = 0; j < tile; j += 2 * kFloats) {
         Floats a = {}, b = {};
         for (std::int64_t d = 0; d < dim; d++) {
@@ -66,13 +79,15 @@ void scores_hopper(const float* q, const float* k, std::int64_t dim, std::int64_
     for (std::int64_t j = 0; j < tile; j++) {
         t[j] = 0;
         for (std::int64_t d = 0; d < dim; d += kHopperStep) {
-            t[j] = hopper_step(t[j], q + d, 1, k + d * tile + j, tile, std::min(kHopperStep, dim - d));
+            t[j] =
+                hopper_step(t[j], q + d, 1, k + d * tile + j, tile, std::min(kHopperStep, dim - d));
         }
     }
 }
 
 // o += p[a..b) . v[a..b, :], 64 keys summed on their own first
-QUATT_CLONES void values_fp32(const float* p, const float* v, std::int64_t a, std::int64_t b, std::int64_t dim_v, float* o) {
+QUATT_CLONES void values_fp32(const float* p, const float* v, std::int64_t a, std::int64_t b,
+                              std::int64_t dim_v, float* o) {
     for (std::int64_t d = 0; d < dim_v; d += kFloats) {
         Floats sum;
         std::memcpy(&sum, o + d, sizeof sum);
@@ -89,7 +104,8 @@ QUATT_CLONES void values_fp32(const float* p, const float* v, std::int64_t a, st
     }
 }
 
-void values_hopper(const float* p, const float* v, std::int64_t a, std::int64_t b, std::int64_t dim_v, float* o) {
+void values_hopper(const float* p, const float* v, std::int64_t a, std::int64_t b,
+                   std::int64_t dim_v, float* o) {
     for (std::int64_t j = a / kHopperStep * kHopperStep; j < b; j += kHopperStep) {
         for (std::int64_t d = 0; d < dim_v; d++) {
             o[d] = hopper_step(o[d], p + j, 1, v + j * dim_v + d, dim_v, kHopperStep);
@@ -105,24 +121,37 @@ void scale(float* x, std::int64_t n, float factor) {
     }
 }
 
-QUATT_CLONES TileOutcome meet(const quatt_recipe& r, RowReference& row, std::int64_t interval, const float* t, std::int64_t n, float* p) {
+QUATT_CLONES TileOutcome meet(const quatt_recipe& r, RowReference& row, std::int64_t interval,
+                              const float* t, std::int64_t n, float* p) {
     return meet_tile(r, row, interval, t, n, p);
 }
 
 class Block {
-  public:
-    Block(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q, const CanonicalHead& k, const CanonicalHead& v, std::span<const std::int64_t> rows,
+public:
+    Block(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q,
+          const CanonicalHead& k, const CanonicalHead& v, std::span<const std::int64_t> rows,
           std::span<std::byte> scratch, quatt_counters& counters)
-        : p_(p), o_(o), r_(*o.recipe), q_(q), k_(k), v_(v), indices_(rows), s_(scratch, q.channels, v.channels, o.key_tile), counters_(counters),
-          short_qk_(r_.accumulator == QUATT_ACCUMULATOR_HOPPER && r_.q.format == QUATT_FORMAT_E4M3 && r_.k.format == QUATT_FORMAT_E4M3),
-          short_pv_(r_.accumulator == QUATT_ACCUMULATOR_HOPPER && r_.p_overflow == QUATT_FORMAT_E4M3 && r_.v.format == QUATT_FORMAT_E4M3) {}
+        : p_(p),
+          o_(o),
+          r_(*o.recipe),
+          q_(q),
+          k_(k),
+          v_(v),
+          indices_(rows),
+          s_(scratch, q.channels, v.channels, o.key_tile),
+          counters_(counters),
+          short_qk_(r_.accumulator == QUATT_ACCUMULATOR_HOPPER &&
+                    r_.q.format == QUATT_FORMAT_E4M3 && r_.k.format == QUATT_FORMAT_E4M3),
+          short_pv_(r_.accumulator == QUATT_ACCUMULATOR_HOPPER &&
+                    r_.p_overflow == QUATT_FORMAT_E4M3 && r_.v.format == QUATT_FORMAT_E4M3) {}
 
     void run() {
         load_queries();
         const std::int64_t intervals = (p_.mask.k_len + r_.interval_keys - 1) / r_.interval_keys;
         for (std::int64_t split = o_.splits - 1; split >= 0; split--) {
             const std::int64_t begin = split * intervals / o_.splits * r_.interval_keys;
-            const std::int64_t end = std::min(p_.mask.k_len, (split + 1) * intervals / o_.splits * r_.interval_keys);
+            const std::int64_t end =
+                std::min(p_.mask.k_len, (split + 1) * intervals / o_.splits * r_.interval_keys);
             walk(std::max(begin, first_), std::min(end, last_));
             for (std::int64_t i = 0; i < n(); i++) {
                 end_split(i);
@@ -133,9 +162,11 @@ class Block {
         }
     }
 
-  private:
+private:
     [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(indices_.size()); }
-    [[nodiscard]] std::int64_t index(std::int64_t i) const { return indices_[static_cast<std::size_t>(i)]; }
+    [[nodiscard]] std::int64_t index(std::int64_t i) const {
+        return indices_[static_cast<std::size_t>(i)];
+    }
     [[nodiscard]] Row& row(std::int64_t i) { return rows_[static_cast<std::size_t>(i)]; }
 
     void load_queries() {
@@ -160,9 +191,11 @@ class Block {
         }
     }
 
-    // Tiles that meet keys [begin, end), last first. Splits are cut at interval borders, so no tile belongs to two.
+    // Tiles that meet keys [begin, end), last first. Splits are cut at interval borders, so no tile
+    // belongs to two.
     void walk(std::int64_t begin, std::int64_t end) {
-        for (std::int64_t tile = (end - 1) / s_.tile * s_.tile; begin < end && tile + s_.tile > begin; tile -= s_.tile) {
+        for (std::int64_t tile = (end - 1) / s_.tile * s_.tile;
+             begin < end && tile + s_.tile > begin; tile -= s_.tile) {
             load_keys(tile);
             for (std::int64_t i0 = 0; i0 < n(); i0 += kWarpRows) {
                 bool met = false, overflow = false, looked = false;
@@ -229,7 +262,8 @@ class Block {
     void promote(std::int64_t i) {
         Row& x = row(i);
         const float top = std::fmax(x.master_reference, x.reference.m);
-        const float keep = exp2_fast(x.master_reference - top), add = exp2_fast(x.reference.m - top);
+        const float keep = exp2_fast(x.master_reference - top),
+                    add = exp2_fast(x.reference.m - top);
         float* o = s_.o + i * s_.dim_v;
         float* master = s_.master + i * s_.dim_v;
         for (std::int64_t d = 0; d < s_.dim_v; d++) {
@@ -248,7 +282,8 @@ class Block {
         x.reference = RowReference{};
     }
 
-    // Natural-log units that smoothing K took from all scores of row i: q . mean(K) * softmax_scale, with the unquantised q.
+    // Natural-log units that smoothing K took from all scores of row i: q . mean(K) *
+    // softmax_scale, with the unquantised q.
     [[nodiscard]] float lost_to_smoothing(std::int64_t i) const {
         if (k_.shape.mean_blocks == 0) {
             return 0;
@@ -312,12 +347,16 @@ class Block {
 
 }  // namespace
 
-std::size_t emulate_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v, std::int64_t key_tile) {
-    return static_cast<std::size_t>(Scratch::floats(head_dim, head_dim_v, key_tile)) * sizeof(float);
+std::size_t emulate_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v,
+                                  std::int64_t key_tile) {
+    return static_cast<std::size_t>(Scratch::floats(head_dim, head_dim_v, key_tile)) *
+           sizeof(float);
 }
 
-void emulate_rows(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q, const CanonicalHead& k, const CanonicalHead& v,
-                  std::span<const std::int64_t> rows, std::span<std::byte> scratch, quatt_counters& counters) {
+void emulate_rows(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q,
+                  const CanonicalHead& k, const CanonicalHead& v,
+                  std::span<const std::int64_t> rows, std::span<std::byte> scratch,
+                  quatt_counters& counters) {
     Block(p, o, q, k, v, rows, scratch, counters).run();
 }
 

@@ -1,4 +1,5 @@
-// One head of one segment (or batch item) of an input: the unit that scales, means and key tiles belong to.
+// One head of one segment (or batch item) of an input: the unit that scales, means and key tiles
+// belong to.
 #pragma once
 #include <quatt/quatt.h>
 
@@ -41,18 +42,31 @@ void load_row(const HeadView& v, std::int64_t token, Out* out, Decode decode) {
 }
 }  // namespace detail
 
-// Reads row `token` as stored numbers times descale. Out is float or double; in float the product with descale is rounded.
+// Reads row `token` as stored numbers times descale. Out is float or double; in float the product
+// with descale is rounded.
 template <class Out>
 void load_row(const HeadView& v, std::int64_t token, Out* out) {
     using namespace formats;
     switch (v.dtype) {
-        case QUATT_F32: detail::load_row<float>(v, token, out, [](float x) { return x; }); break;
-        case QUATT_BF16: detail::load_row<std::uint16_t>(v, token, out, [](std::uint16_t c) { return Bf16::decode(c); }); break;
-        case QUATT_F16: detail::load_row<std::uint16_t>(v, token, out, [](std::uint16_t c) { return F16::decode(c); }); break;
-        case QUATT_E4M3:
-            detail::load_row<std::uint8_t>(v, token, out, [s = static_cast<Out>(v.descale)](std::uint8_t c) { return static_cast<Out>(E4m3::decode(c)) * s; });
+        case QUATT_F32:
+            detail::load_row<float>(v, token, out, [](float x) { return x; });
             break;
-        default: break;  // validation lets nothing else through
+        case QUATT_BF16:
+            detail::load_row<std::uint16_t>(v, token, out,
+                                            [](std::uint16_t c) { return Bf16::decode(c); });
+            break;
+        case QUATT_F16:
+            detail::load_row<std::uint16_t>(v, token, out,
+                                            [](std::uint16_t c) { return F16::decode(c); });
+            break;
+        case QUATT_E4M3:
+            detail::load_row<std::uint8_t>(v, token, out,
+                                           [s = static_cast<Out>(v.descale)](std::uint8_t c) {
+                                               return static_cast<Out>(E4m3::decode(c)) * s;
+                                           });
+            break;
+        default:
+            break;  // validation lets nothing else through
     }
 }
 

@@ -23,17 +23,20 @@ using formats::Ue4m3;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::int64_t kChannelGroup = 16;  // channels or keys that share a UE4M3 scale
 
-// A channel of V whose |mean| is below this part of its centred amax keeps it: short accumulators then lose less of it than rounding
-// does, and a dominating key with V = 0 stays exactly 0 (docs/recipes.md, V's mean).
+// A channel of V whose |mean| is below this part of its centred amax keeps it: short accumulators
+// then lose less of it than rounding does, and a dominating key with V = 0 stays exactly 0
+// (docs/recipes.md, V's mean).
 constexpr float kLeastMean = 1.0f / 64;
 
 using Row = std::array<float, kMaxHeadDim>;
 
-[[nodiscard]] std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+[[nodiscard]] std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
 
 // |x|max that remembers a value which is not finite: fmax would drop it.
 class Amax {
-  public:
+public:
     void add(float x) {
         const float a = std::fabs(x);
         all_finite_ &= a <= std::numeric_limits<float>::max();
@@ -41,12 +44,13 @@ class Amax {
     }
     [[nodiscard]] float value() const { return all_finite_ ? amax_ : kNaN; }
 
-  private:
+private:
     float amax_ = 0;
     bool all_finite_ = true;
 };
 
-// fp32 scale: amax / target; 1 for a group of zeros; at least 2^-126, so that its reciprocal is finite.
+// fp32 scale: amax / target; 1 for a group of zeros; at least 2^-126, so that its reciprocal is
+// finite.
 [[nodiscard]] float fp32_scale(float amax, float target) {
     if (amax == 0.0f) {
         return 1.0f;
@@ -60,7 +64,9 @@ class Amax {
     return Ue4m3::decode(Ue4m3::encode(amax * (1.0f / target)));
 }
 
-[[nodiscard]] float reciprocal(float scale) { return scale == 0.0f ? 0.0f : 1.0f / scale; }
+[[nodiscard]] float reciprocal(float scale) {
+    return scale == 0.0f ? 0.0f : 1.0f / scale;
+}
 
 // The power of two that brings amax into [1344, 2688) = [1.3125, 2.625) * 2^10 when divided by it.
 [[nodiscard]] float normalizer(float amax) {
@@ -75,11 +81,14 @@ class Amax {
 
 void encode_row(quatt_format format, const float* x, std::int64_t n, std::byte* to) {
     switch (format) {
-        case QUATT_FORMAT_F32: std::memcpy(to, x, static_cast<std::size_t>(n) * sizeof(float)); break;
+        case QUATT_FORMAT_F32:
+            std::memcpy(to, x, static_cast<std::size_t>(n) * sizeof(float));
+            break;
         case QUATT_FORMAT_BF16:
         case QUATT_FORMAT_F16:
             for (std::int64_t d = 0; d < n; d++) {
-                const std::uint16_t c = format == QUATT_FORMAT_BF16 ? Bf16::encode(x[d]) : F16::encode(x[d]);
+                const std::uint16_t c =
+                    format == QUATT_FORMAT_BF16 ? Bf16::encode(x[d]) : F16::encode(x[d]);
                 std::memcpy(to + 2 * d, &c, sizeof c);
             }
             break;
@@ -107,7 +116,9 @@ void decode_codes(quatt_format format, const std::byte* c, std::int64_t n, float
         }
     };
     switch (format) {
-        case QUATT_FORMAT_F32: std::memcpy(out, c, static_cast<std::size_t>(n) * sizeof(float)); break;
+        case QUATT_FORMAT_F32:
+            std::memcpy(out, c, static_cast<std::size_t>(n) * sizeof(float));
+            break;
         case QUATT_FORMAT_BF16:
         case QUATT_FORMAT_F16:
             for (std::int64_t d = 0; d < n; d++) {
@@ -115,9 +126,14 @@ void decode_codes(quatt_format format, const std::byte* c, std::int64_t n, float
                 out[d] = format == QUATT_FORMAT_BF16 ? Bf16::decode(code) : F16::decode(code);
             }
             break;
-        case QUATT_FORMAT_E4M3: byte_table(formats::kDecodeTable<E4m3>); break;
-        case QUATT_FORMAT_INT8: byte_table(formats::kDecodeTable<Int8>); break;
-        default: byte_table(formats::kDecodeTable<E2m1>);
+        case QUATT_FORMAT_E4M3:
+            byte_table(formats::kDecodeTable<E4m3>);
+            break;
+        case QUATT_FORMAT_INT8:
+            byte_table(formats::kDecodeTable<Int8>);
+            break;
+        default:
+            byte_table(formats::kDecodeTable<E2m1>);
     }
 }
 
@@ -139,8 +155,9 @@ void encode_fp4_row(const float* x, std::int64_t n, float target, std::byte* cod
 
 // Quantises a head: the input with its mean and norm removed, row by row.
 class Quantizer {
-  public:
-    Quantizer(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to) : r_(r), x_(x), to_(to) {}
+public:
+    Quantizer(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to)
+        : r_(r), x_(x), to_(to) {}
 
     void run() {
         find_means();
@@ -156,25 +173,33 @@ class Quantizer {
         }
     }
 
-  private:
-    [[nodiscard]] std::int64_t block_of(std::int64_t j, bool per_block) const { return per_block ? j / r_.block_tokens : 0; }
+private:
+    [[nodiscard]] std::int64_t block_of(std::int64_t j, bool per_block) const {
+        return per_block ? j / r_.block_tokens : 0;
+    }
 
-    // Channel means over real tokens, summed in double and rounded to bf16: the order of a kernel's sum then rarely shows.
+    // Channel means over real tokens, summed in double and rounded to bf16: the order of a kernel's
+    // sum then rarely shows.
     void find_means() {
         for (std::int64_t b = 0; b < to_.shape.mean_blocks; b++) {
             const std::int64_t first = r_.center == QUATT_CENTER_BLOCK ? b * r_.block_tokens : 0;
-            const std::int64_t last = r_.center == QUATT_CENTER_BLOCK ? std::min(x_.tokens, first + r_.block_tokens) : x_.tokens;
+            const std::int64_t last = r_.center == QUATT_CENTER_BLOCK
+                                          ? std::min(x_.tokens, first + r_.block_tokens)
+                                          : x_.tokens;
             std::array<double, kMaxHeadDim> sum{};
             Row row;
             for (std::int64_t j = first; j < last; j++) {
                 load_row(x_, j, row.data());
                 for (std::int64_t d = 0; d < x_.channels; d++) {
-                    sum[static_cast<std::size_t>(d)] += static_cast<double>(row[static_cast<std::size_t>(d)]);
+                    sum[static_cast<std::size_t>(d)] +=
+                        static_cast<double>(row[static_cast<std::size_t>(d)]);
                 }
             }
             for (std::int64_t d = 0; d < x_.channels; d++) {
-                const double mean = sum[static_cast<std::size_t>(d)] / static_cast<double>(last - first);
-                to_.mean[b * x_.channels + d] = Bf16::decode(Bf16::encode(static_cast<float>(mean)));
+                const double mean =
+                    sum[static_cast<std::size_t>(d)] / static_cast<double>(last - first);
+                to_.mean[b * x_.channels + d] =
+                    Bf16::decode(Bf16::encode(static_cast<float>(mean)));
             }
         }
     }
@@ -183,7 +208,8 @@ class Quantizer {
         for (std::int64_t b = 0; b < to_.shape.norm_blocks; b++) {
             const bool per_block = r_.normalize == QUATT_NORMALIZE_BLOCK;
             const std::int64_t first = per_block ? b * r_.block_tokens : 0;
-            const std::int64_t last = per_block ? std::min(x_.tokens, first + r_.block_tokens) : x_.tokens;
+            const std::int64_t last =
+                per_block ? std::min(x_.tokens, first + r_.block_tokens) : x_.tokens;
             Amax amax;
             Row row;
             for (std::int64_t j = first; j < last; j++) {
@@ -204,7 +230,8 @@ class Quantizer {
     void centred_row(std::int64_t j, float* out) const {
         load_row(x_, j, out);
         if (to_.shape.mean_blocks > 0) {
-            const float* mean = to_.mean + block_of(j, r_.center == QUATT_CENTER_BLOCK) * x_.channels;
+            const float* mean =
+                to_.mean + block_of(j, r_.center == QUATT_CENTER_BLOCK) * x_.channels;
             for (std::int64_t d = 0; d < x_.channels; d++) {
                 out[d] -= mean[d];
             }
@@ -231,12 +258,14 @@ class Quantizer {
                     row[static_cast<std::size_t>(d)] *= inverse[d];
                 }
             }
-            encode_row(r_.format, row.data(), x_.channels, to_.codes + j * x_.channels * to_.shape.code_bytes);
+            encode_row(r_.format, row.data(), x_.channels,
+                       to_.codes + j * x_.channels * to_.shape.code_bytes);
         }
     }
 
     void per_token_group() const {
-        const std::int64_t size = r_.group_tokens == 0 ? std::max<std::int64_t>(x_.tokens, 1) : r_.group_tokens;
+        const std::int64_t size =
+            r_.group_tokens == 0 ? std::max<std::int64_t>(x_.tokens, 1) : r_.group_tokens;
         Row row, inverse;
         for (std::int64_t g = 0; g < to_.shape.token_groups; g++) {
             const std::int64_t first = g * size, last = std::min(x_.tokens, first + size);
@@ -281,14 +310,17 @@ class Quantizer {
         Row row;
         for (std::int64_t j = 0; j < x_.tokens; j++) {
             prepared_row(j, row.data());
-            encode_fp4_row(row.data(), x_.channels, r_.amax_target, to_.codes + j * x_.channels, to_.scales + j * to_.shape.channel_groups);
+            encode_fp4_row(row.data(), x_.channels, r_.amax_target, to_.codes + j * x_.channels,
+                           to_.scales + j * to_.shape.channel_groups);
         }
         for (std::int64_t b = 0; b < (to_.shape.mean_row_codes ? to_.shape.mean_blocks : 0); b++) {
             const float inv = 1.0f / to_.norm[b];
             for (std::int64_t d = 0; d < x_.channels; d++) {
                 row[static_cast<std::size_t>(d)] = to_.mean[b * x_.channels + d] * inv;
             }
-            encode_fp4_row(row.data(), x_.channels, r_.amax_target, to_.mean_codes + b * x_.channels, to_.mean_scales + b * to_.shape.channel_groups);
+            encode_fp4_row(row.data(), x_.channels, r_.amax_target,
+                           to_.mean_codes + b * x_.channels,
+                           to_.mean_scales + b * to_.shape.channel_groups);
         }
     }
 
@@ -301,7 +333,9 @@ class Quantizer {
                 prepared_row(first + i, rows[static_cast<std::size_t>(i)].data());
             }
             for (std::int64_t d = 0; d < x_.channels; d++) {
-                const auto column = [&](std::int64_t i) -> float { return rows[static_cast<std::size_t>(i)][static_cast<std::size_t>(d)]; };
+                const auto column = [&](std::int64_t i) -> float {
+                    return rows[static_cast<std::size_t>(i)][static_cast<std::size_t>(d)];
+                };
                 std::array<Amax, 2> amax;
                 const std::int64_t g0 = token_group(r_, first);
                 for (std::int64_t i = 0; i < n; i++) {
@@ -309,13 +343,16 @@ class Quantizer {
                 }
                 std::array<float, 2> inverse{};
                 for (std::int64_t b = 0; b < 2 && g0 + b < to_.shape.token_groups; b++) {
-                    const float s = ue4m3_scale(amax[static_cast<std::size_t>(b)].value(), r_.amax_target);
+                    const float s =
+                        ue4m3_scale(amax[static_cast<std::size_t>(b)].value(), r_.amax_target);
                     to_.scales[(g0 + b) * to_.shape.channel_groups + d] = s;
                     inverse[static_cast<std::size_t>(b)] = reciprocal(s);
                 }
                 for (std::int64_t i = 0; i < n; i++) {
-                    const float inv = inverse[static_cast<std::size_t>(token_group(r_, first + i) - g0)];
-                    to_.codes[(first + i) * x_.channels + d] = static_cast<std::byte>(E2m1::encode(column(i) * inv));
+                    const float inv =
+                        inverse[static_cast<std::size_t>(token_group(r_, first + i) - g0)];
+                    to_.codes[(first + i) * x_.channels + d] =
+                        static_cast<std::byte>(E2m1::encode(column(i) * inv));
                 }
             }
         }
@@ -339,17 +376,26 @@ void take_codes(const HeadView& x, const CanonicalHead& to) {
 
 }  // namespace
 
-CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term, std::int64_t tokens, std::int64_t channels) {
+CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term, std::int64_t tokens,
+                               std::int64_t channels) {
     CanonicalShape s;
-    s.code_bytes = r.format == QUATT_FORMAT_F32 ? 4 : r.format == QUATT_FORMAT_BF16 || r.format == QUATT_FORMAT_F16 ? 2 : 1;
+    s.code_bytes = r.format == QUATT_FORMAT_F32                                    ? 4
+                   : r.format == QUATT_FORMAT_BF16 || r.format == QUATT_FORMAT_F16 ? 2
+                                                                                   : 1;
     const std::int64_t blocks = r.block_tokens > 0 ? ceil_div(tokens, r.block_tokens) : 0;
     const std::int64_t whole = tokens > 0 ? 1 : 0;
     if (r.scale_format != QUATT_SCALE_NONE) {
-        s.token_groups = r.key_groups != 0 ? 2 * ceil_div(tokens, 32) : r.group_tokens == 0 ? whole : ceil_div(tokens, r.group_tokens);
+        s.token_groups = r.key_groups != 0     ? 2 * ceil_div(tokens, 32)
+                         : r.group_tokens == 0 ? whole
+                                               : ceil_div(tokens, r.group_tokens);
         s.channel_groups = r.group_channels == 0 ? 1 : ceil_div(channels, r.group_channels);
     }
-    s.mean_blocks = r.center == QUATT_CENTER_NONE ? 0 : r.center == QUATT_CENTER_SEGMENT ? whole : blocks;
-    s.norm_blocks = r.normalize == QUATT_NORMALIZE_NONE ? 0 : r.normalize == QUATT_NORMALIZE_SEGMENT ? whole : blocks;
+    s.mean_blocks = r.center == QUATT_CENTER_NONE      ? 0
+                    : r.center == QUATT_CENTER_SEGMENT ? whole
+                                                       : blocks;
+    s.norm_blocks = r.normalize == QUATT_NORMALIZE_NONE      ? 0
+                    : r.normalize == QUATT_NORMALIZE_SEGMENT ? whole
+                                                             : blocks;
     s.mean_row_codes = mean_term;
     return s;
 }
@@ -372,7 +418,8 @@ void decode_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int6
     }
 }
 
-void decode_mean_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t b, float* out) {
+void decode_mean_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t b,
+                     float* out) {
     decode_codes(r.format, h.mean_codes + b * h.channels, h.channels, out);
     const float* s = h.mean_scales + b * h.shape.channel_groups;
     for (std::int64_t d = 0; d < h.channels; d++) {

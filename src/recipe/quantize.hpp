@@ -1,4 +1,5 @@
-// Quantisation of one head of one segment into the canonical layout: what a recipe means, before any kernel packs it its own way.
+// Quantisation of one head of one segment into the canonical layout: what a recipe means, before
+// any kernel packs it its own way.
 #pragma once
 #include <quatt/quatt.h>
 
@@ -12,7 +13,8 @@ namespace quatt::recipe {
 
 inline constexpr std::int64_t kMaxHeadDim = 256;
 
-// Extents of the canonical arrays of one head with `tokens` rows. All groups and blocks start at the segment's first token.
+// Extents of the canonical arrays of one head with `tokens` rows. All groups and blocks start at
+// the segment's first token.
 struct CanonicalShape {
     std::int64_t code_bytes = 1;      // 1, bf16 and f16 2, f32 4; E2M1 codes are not packed here
     std::int64_t token_groups = 0;    // rows of scales
@@ -22,16 +24,18 @@ struct CanonicalShape {
     bool mean_row_codes = false;      // the mean rows are quantised too (q_mean_term)
 };
 
-[[nodiscard]] CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term, std::int64_t tokens, std::int64_t channels);
+[[nodiscard]] CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term,
+                                             std::int64_t tokens, std::int64_t channels);
 
 // x ~ mean + norm * scale * decode(code). Views of memory that the caller provides.
 struct CanonicalHead {
-    std::byte* codes = nullptr;           // [tokens, channels]
-    float* scales = nullptr;              // [token_groups, channel_groups]; UE4M3 scales as the number they decode to
-    float* mean = nullptr;                // [mean_blocks, channels]; bf16 numbers
-    float* norm = nullptr;                // [norm_blocks]; powers of two
-    std::byte* mean_codes = nullptr;      // [mean_blocks, channels]
-    float* mean_scales = nullptr;         // [mean_blocks, channel_groups]
+    std::byte* codes = nullptr;  // [tokens, channels]
+    float* scales =
+        nullptr;  // [token_groups, channel_groups]; UE4M3 scales as the number they decode to
+    float* mean = nullptr;            // [mean_blocks, channels]; bf16 numbers
+    float* norm = nullptr;            // [norm_blocks]; powers of two
+    std::byte* mean_codes = nullptr;  // [mean_blocks, channels]
+    float* mean_scales = nullptr;     // [mean_blocks, channel_groups]
     std::int64_t tokens = 0, channels = 0;
     CanonicalShape shape;
 };
@@ -44,19 +48,24 @@ struct CanonicalHead {
     return r.group_tokens == 0 ? 0 : j / r.group_tokens;
 }
 
-// Fills `to`; reads x up to three times. A group with a value that is not finite gets the scale NaN, so that all of it is NaN.
+// Fills `to`; reads x up to three times. A group with a value that is not finite gets the scale
+// NaN, so that all of it is NaN.
 void quantize(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to);
 
-// Row j as decode(code), times its scale where that is UE4M3 (the block-scaled tensor-core operand). fp32 scales and norm are not in it.
+// Row j as decode(code), times its scale where that is UE4M3 (the block-scaled tensor-core
+// operand). fp32 scales and norm are not in it.
 void decode_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t j, float* out);
 
 // The quantised mean row of block b, likewise.
-void decode_mean_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t b, float* out);
+void decode_mean_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t b,
+                     float* out);
 
 // What multiplies a row's products: its fp32 scale (1 for other scale formats) times norm.
-[[nodiscard]] float row_factor(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t j);
+[[nodiscard]] float row_factor(const quatt_operand_recipe& r, const CanonicalHead& h,
+                               std::int64_t j);
 
 // What multiplies channel d of V in the end: its fp32 scale (1 for other scale formats) times norm.
-[[nodiscard]] float channel_factor(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t d);
+[[nodiscard]] float channel_factor(const quatt_operand_recipe& r, const CanonicalHead& h,
+                                   std::int64_t d);
 
 }  // namespace quatt::recipe

@@ -66,7 +66,7 @@ std::array<quatt_recipe, 7> make_recipes() {
     bf16.q = bf16.k = bf16.v = plain(QUATT_FORMAT_BF16);
     bf16.looks = 0;
 
-    quatt_recipe f16 = base("f16", QUATT_FORMAT_F16, 8, .0023f, .005f);
+    quatt_recipe f16 = base("f16", QUATT_FORMAT_F16, 8, .0003f, .005f);
     f16.q = f16.k = f16.v = plain(QUATT_FORMAT_F16);
 
     quatt_recipe fp8 = base("fp8", QUATT_FORMAT_E4M3, 6, .0533f, .03f);
@@ -118,60 +118,85 @@ bool same_operand(const quatt_operand_recipe& a, const quatt_operand_recipe& b) 
 }
 
 class Checker {
-  public:
+public:
     std::vector<std::string> take() { return std::move(faults_); }
 
     void want(bool ok, const char* field, auto value, const char* allowed) {
         if (!ok) {
-            faults_.push_back(prefix_ + field + " is " + std::to_string(value) + "; it must be " + allowed);
+            faults_.push_back(prefix_ + field + " is " + std::to_string(value) + "; it must be " +
+                              allowed);
         }
     }
     void operand(const char* name, const quatt_operand_recipe& r, bool is_v, bool is_q) {
         prefix_ = std::string("recipe.") + name + ".";
-        const bool wide = r.format == QUATT_FORMAT_F32 || r.format == QUATT_FORMAT_BF16 || r.format == QUATT_FORMAT_F16;
-        const bool narrow = r.format == QUATT_FORMAT_E4M3 || r.format == QUATT_FORMAT_INT8 || r.format == QUATT_FORMAT_E2M1;
-        want(wide || narrow, "format", r.format, "one of QUATT_FORMAT_F32, BF16, F16, E4M3, INT8, E2M1");
+        const bool wide = r.format == QUATT_FORMAT_F32 || r.format == QUATT_FORMAT_BF16 ||
+                          r.format == QUATT_FORMAT_F16;
+        const bool narrow = r.format == QUATT_FORMAT_E4M3 || r.format == QUATT_FORMAT_INT8 ||
+                            r.format == QUATT_FORMAT_E2M1;
+        want(wide || narrow, "format", r.format,
+             "one of QUATT_FORMAT_F32, BF16, F16, E4M3, INT8, E2M1");
         if (wide) {
-            want(r.scale_format == QUATT_SCALE_NONE, "scale_format", r.scale_format, "QUATT_SCALE_NONE (0) for a 16- or 32-bit format");
+            want(r.scale_format == QUATT_SCALE_NONE, "scale_format", r.scale_format,
+                 "QUATT_SCALE_NONE (0) for a 16- or 32-bit format");
         } else if (r.format == QUATT_FORMAT_E2M1) {
-            want(r.scale_format == QUATT_SCALE_UE4M3, "scale_format", r.scale_format, "QUATT_SCALE_UE4M3 (2) for E2M1");
-            want(r.group_channels == (is_v ? 1 : 16), "group_channels", r.group_channels, is_v ? "1 (E2M1 V has a scale per 16 keys and channel)" : "16 (E2M1 Q and K have a scale per token and 16 channels)");
-            want(r.group_tokens == (is_v ? 16 : 1), "group_tokens", r.group_tokens, is_v ? "16" : "1");
-            want(r.normalize != QUATT_NORMALIZE_NONE, "normalize", r.normalize, "QUATT_NORMALIZE_SEGMENT (1) or BLOCK (2) for E2M1");
+            want(r.scale_format == QUATT_SCALE_UE4M3, "scale_format", r.scale_format,
+                 "QUATT_SCALE_UE4M3 (2) for E2M1");
+            want(r.group_channels == (is_v ? 1 : 16), "group_channels", r.group_channels,
+                 is_v ? "1 (E2M1 V has a scale per 16 keys and channel)"
+                      : "16 (E2M1 Q and K have a scale per token and 16 channels)");
+            want(r.group_tokens == (is_v ? 16 : 1), "group_tokens", r.group_tokens,
+                 is_v ? "16" : "1");
+            want(r.normalize != QUATT_NORMALIZE_NONE, "normalize", r.normalize,
+                 "QUATT_NORMALIZE_SEGMENT (1) or BLOCK (2) for E2M1");
         } else {
-            want(r.scale_format == QUATT_SCALE_F32, "scale_format", r.scale_format, "QUATT_SCALE_F32 (1) for E4M3 and INT8");
-            want(r.normalize == QUATT_NORMALIZE_NONE, "normalize", r.normalize, "QUATT_NORMALIZE_NONE (0) for a format with fp32 scales");
+            want(r.scale_format == QUATT_SCALE_F32, "scale_format", r.scale_format,
+                 "QUATT_SCALE_F32 (1) for E4M3 and INT8");
+            want(r.normalize == QUATT_NORMALIZE_NONE, "normalize", r.normalize,
+                 "QUATT_NORMALIZE_NONE (0) for a format with fp32 scales");
             if (is_v) {
-                want(r.group_tokens == 0, "group_tokens", r.group_tokens, "0: an fp32 scale of V is for the whole segment");
-                want(r.group_channels == 0 || r.group_channels == 1, "group_channels", r.group_channels, "0 (one scale a head) or 1 (one a channel)");
+                want(r.group_tokens == 0, "group_tokens", r.group_tokens,
+                     "0: an fp32 scale of V is for the whole segment");
+                want(r.group_channels == 0 || r.group_channels == 1, "group_channels",
+                     r.group_channels, "0 (one scale a head) or 1 (one a channel)");
             } else {
                 want(r.group_tokens >= 0, "group_tokens", r.group_tokens, ">= 0");
-                want(r.group_channels == 0, "group_channels", r.group_channels, "0: an fp32 scale of Q or K is for all channels");
+                want(r.group_channels == 0, "group_channels", r.group_channels,
+                     "0: an fp32 scale of Q or K is for all channels");
             }
         }
-        want(r.key_groups == 0 || (r.key_groups == 1 && is_v && r.format == QUATT_FORMAT_E2M1), "key_groups", r.key_groups, "0, or 1 for E2M1 V");
-        want(r.center >= 0 && r.center <= QUATT_CENTER_BLOCK, "center", r.center, "QUATT_CENTER_NONE, SEGMENT or BLOCK (0..2)");
-        want(r.normalize >= 0 && r.normalize <= QUATT_NORMALIZE_BLOCK, "normalize", r.normalize, "QUATT_NORMALIZE_NONE, SEGMENT or BLOCK (0..2)");
+        want(r.key_groups == 0 || (r.key_groups == 1 && is_v && r.format == QUATT_FORMAT_E2M1),
+             "key_groups", r.key_groups, "0, or 1 for E2M1 V");
+        want(r.center >= 0 && r.center <= QUATT_CENTER_BLOCK, "center", r.center,
+             "QUATT_CENTER_NONE, SEGMENT or BLOCK (0..2)");
+        want(r.normalize >= 0 && r.normalize <= QUATT_NORMALIZE_BLOCK, "normalize", r.normalize,
+             "QUATT_NORMALIZE_NONE, SEGMENT or BLOCK (0..2)");
         if (!is_q) {
-            want(r.center != QUATT_CENTER_BLOCK, "center", r.center, "NONE or SEGMENT: only Q can lose a mean per block");
-            want(r.normalize != QUATT_NORMALIZE_BLOCK, "normalize", r.normalize, "NONE or SEGMENT: only Q is normalised per block");
+            want(r.center != QUATT_CENTER_BLOCK, "center", r.center,
+                 "NONE or SEGMENT: only Q can lose a mean per block");
+            want(r.normalize != QUATT_NORMALIZE_BLOCK, "normalize", r.normalize,
+                 "NONE or SEGMENT: only Q is normalised per block");
         } else {
             want(r.center != QUATT_CENTER_SEGMENT, "center", r.center, "NONE or BLOCK for Q");
         }
         const bool blocks = r.center == QUATT_CENTER_BLOCK || r.normalize == QUATT_NORMALIZE_BLOCK;
-        want(blocks ? r.block_tokens > 0 : r.block_tokens == 0, "block_tokens", r.block_tokens, blocks ? "> 0 where center or normalize is per block" : "0 where neither center nor normalize is per block");
-        want(std::isfinite(r.amax_target) && r.amax_target > 0, "amax_target", r.amax_target, "finite and > 0");
+        want(blocks ? r.block_tokens > 0 : r.block_tokens == 0, "block_tokens", r.block_tokens,
+             blocks ? "> 0 where center or normalize is per block"
+                    : "0 where neither center nor normalize is per block");
+        want(std::isfinite(r.amax_target) && r.amax_target > 0, "amax_target", r.amax_target,
+             "finite and > 0");
         prefix_ = "recipe.";
     }
 
-  private:
+private:
     std::string prefix_ = "recipe.";
     std::vector<std::string> faults_;
 };
 
 }  // namespace
 
-std::span<const quatt_recipe> named_recipes() { return recipes(); }
+std::span<const quatt_recipe> named_recipes() {
+    return recipes();
+}
 
 const quatt_recipe* find_recipe(std::string_view name) {
     for (const quatt_recipe& r : recipes()) {
@@ -196,31 +221,51 @@ std::vector<std::string> check_recipe(const quatt_recipe& r) {
     c.operand("q", r.q, false, true);
     c.operand("k", r.k, false, false);
     c.operand("v", r.v, true, false);
-    const bool p_known = r.p_format == QUATT_FORMAT_F32 || r.p_format == QUATT_FORMAT_BF16 || r.p_format == QUATT_FORMAT_F16 || r.p_format == QUATT_FORMAT_E4M3 || r.p_format == QUATT_FORMAT_E2M1;
-    c.want(p_known, "p_format", r.p_format, "one of QUATT_FORMAT_F32 (not rounded), BF16, F16, E4M3, E2M1");
-    const bool o_known = r.p_overflow == QUATT_FORMAT_BF16 || r.p_overflow == QUATT_FORMAT_F16 || r.p_overflow == QUATT_FORMAT_E4M3 || r.p_overflow == QUATT_FORMAT_E2M1;
-    c.want(o_known && (r.p_format == QUATT_FORMAT_F32 || r.p_overflow == r.p_format), "p_overflow", r.p_overflow, "p_format, or with p_format F32 one of BF16, F16, E4M3, E2M1");
+    const bool p_known = r.p_format == QUATT_FORMAT_F32 || r.p_format == QUATT_FORMAT_BF16 ||
+                         r.p_format == QUATT_FORMAT_F16 || r.p_format == QUATT_FORMAT_E4M3 ||
+                         r.p_format == QUATT_FORMAT_E2M1;
+    c.want(p_known, "p_format", r.p_format,
+           "one of QUATT_FORMAT_F32 (not rounded), BF16, F16, E4M3, E2M1");
+    const bool o_known = r.p_overflow == QUATT_FORMAT_BF16 || r.p_overflow == QUATT_FORMAT_F16 ||
+                         r.p_overflow == QUATT_FORMAT_E4M3 || r.p_overflow == QUATT_FORMAT_E2M1;
+    c.want(o_known && (r.p_format == QUATT_FORMAT_F32 || r.p_overflow == r.p_format), "p_overflow",
+           r.p_overflow, "p_format, or with p_format F32 one of BF16, F16, E4M3, E2M1");
     c.want(r.p_exponent >= 0 && r.p_exponent <= 14, "p_exponent", r.p_exponent, "0 to 14");
-    c.want(r.overflow_code > 0 && r.overflow_code <= 0x7E, "overflow_code", r.overflow_code, "1 to 0x7E");
-    c.want(r.interval_keys > 0 && r.interval_keys % 2304 == 0, "interval_keys", r.interval_keys, "a multiple of 2304 (a multiple of every key tile)");
+    c.want(r.overflow_code > 0 && r.overflow_code <= 0x7E, "overflow_code", r.overflow_code,
+           "1 to 0x7E");
+    c.want(r.interval_keys > 0 && r.interval_keys % 2304 == 0, "interval_keys", r.interval_keys,
+           "a multiple of 2304 (a multiple of every key tile)");
     c.want(r.look_rise > 0, "look_rise", r.look_rise, "> 0");
     c.want(r.fall_limit >= 0 && r.fall_limit <= 100, "fall_limit", r.fall_limit, "0 to 100");
     c.want(r.looks == 0 || r.looks == 1, "looks", r.looks, "0 or 1");
-    c.want(r.accumulator == QUATT_ACCUMULATOR_FP32 || r.accumulator == QUATT_ACCUMULATOR_HOPPER, "accumulator", r.accumulator, "QUATT_ACCUMULATOR_FP32 (0) or QUATT_ACCUMULATOR_HOPPER (1)");
+    c.want(r.accumulator == QUATT_ACCUMULATOR_FP32 || r.accumulator == QUATT_ACCUMULATOR_HOPPER,
+           "accumulator", r.accumulator,
+           "QUATT_ACCUMULATOR_FP32 (0) or QUATT_ACCUMULATOR_HOPPER (1)");
     c.want(r.promote == 0 || r.promote == 1, "promote", r.promote, "0 or 1");
-    c.want(r.q_mean_term == 0 || (r.q_mean_term == 1 && r.q.format == QUATT_FORMAT_E2M1 && r.q.center == QUATT_CENTER_BLOCK && r.q.normalize == QUATT_NORMALIZE_BLOCK), "q_mean_term", r.q_mean_term, "0, or 1 where q is E2M1 with center and normalize per block");
+    c.want(r.q_mean_term == 0 ||
+               (r.q_mean_term == 1 && r.q.format == QUATT_FORMAT_E2M1 &&
+                r.q.center == QUATT_CENTER_BLOCK && r.q.normalize == QUATT_NORMALIZE_BLOCK),
+           "q_mean_term", r.q_mean_term,
+           "0, or 1 where q is E2M1 with center and normalize per block");
     return c.take();
 }
 
 const char* format_name(quatt_format format) {
     switch (format) {
-        case QUATT_FORMAT_F32: return "f32";
-        case QUATT_FORMAT_BF16: return "bf16";
-        case QUATT_FORMAT_F16: return "f16";
-        case QUATT_FORMAT_E4M3: return "e4m3";
-        case QUATT_FORMAT_INT8: return "int8";
-        case QUATT_FORMAT_E2M1: return "e2m1";
-        default: return "unknown";
+        case QUATT_FORMAT_F32:
+            return "f32";
+        case QUATT_FORMAT_BF16:
+            return "bf16";
+        case QUATT_FORMAT_F16:
+            return "f16";
+        case QUATT_FORMAT_E4M3:
+            return "e4m3";
+        case QUATT_FORMAT_INT8:
+            return "int8";
+        case QUATT_FORMAT_E2M1:
+            return "e2m1";
+        default:
+            return "unknown";
     }
 }
 

@@ -1,4 +1,5 @@
-// The named recipes and the rules that every recipe, named or made by a caller, must keep. docs/recipes.md has the formulas.
+// The named recipes and the rules that every recipe, named or made by a caller, must keep.
+// docs/recipes.md has the formulas.
 #pragma once
 #include <quatt/quatt.h>
 
@@ -22,7 +23,8 @@ namespace quatt::recipe {
 
 [[nodiscard]] const char* format_name(quatt_format format);
 
-// Codes of this operand are taken over from E4M3 inputs as they are, with the given descale as their scale.
+// Codes of this operand are taken over from E4M3 inputs as they are, with the given descale as
+// their scale.
 [[nodiscard]] bool takes_given_codes(const quatt_operand_recipe& operand);
 
 }  // namespace quatt::recipe

@@ -10,7 +10,8 @@ namespace quatt::recipe {
 namespace {
 
 constexpr std::int64_t kTile = 64;
-constexpr double kLightLog2 = 11;  // keys 2^-11 below the largest of their tile are E4M3 subnormals at w = 6 (docs/recipes.md)
+constexpr double kLightLog2 = 11;  // keys 2^-11 below the largest of their tile are E4M3 subnormals
+                                   // at w = 6 (docs/recipes.md)
 constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
 
 struct RowState {
@@ -40,11 +41,13 @@ QUATT_CLONES void add_row(double weight, const double* v, std::int64_t n, double
 }  // namespace
 
 std::size_t reference_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v) {
-    const std::int64_t doubles = kRowBlock * head_dim + kTile * head_dim + kTile * head_dim_v + kRowBlock * head_dim_v;
+    const std::int64_t doubles =
+        kRowBlock * head_dim + kTile * head_dim + kTile * head_dim_v + kRowBlock * head_dim_v;
     return static_cast<std::size_t>(doubles) * sizeof(double);
 }
 
-void reference_rows(const HeadProblem& p, std::span<const std::int64_t> rows, std::span<std::byte> scratch) {
+void reference_rows(const HeadProblem& p, std::span<const std::int64_t> rows,
+                    std::span<std::byte> scratch) {
     const std::int64_t dim = p.q.channels, dim_v = p.v.channels;
     const auto n_rows = static_cast<std::int64_t>(rows.size());
     auto* q = reinterpret_cast<double*>(scratch.data());  // [rows, dim]
@@ -73,7 +76,8 @@ void reference_rows(const HeadProblem& p, std::span<const std::int64_t> rows, st
         }
         for (std::int64_t r = 0; r < n_rows; r++) {
             const std::int64_t i = rows[static_cast<std::size_t>(r)];
-            const std::int64_t a = std::max(tile, p.mask.first(i)) - tile, b = std::min(tile + kTile, p.mask.last(i)) - tile;
+            const std::int64_t a = std::max(tile, p.mask.first(i)) - tile,
+                               b = std::min(tile + kTile, p.mask.last(i)) - tile;
             if (a >= b) {
                 continue;
             }
@@ -82,7 +86,8 @@ void reference_rows(const HeadProblem& p, std::span<const std::int64_t> rows, st
             double top = kMinusInf;
             for (std::int64_t j = a; j < b; j++) {
                 s[j] *= static_cast<double>(p.softmax_scale);
-                top = std::isnan(s[j]) || s[j] > top ? s[j] : top;  // NaN stays: it makes the row NaN
+                top =
+                    std::isnan(s[j]) || s[j] > top ? s[j] : top;  // NaN stays: it makes the row NaN
             }
             RowState& st = state[static_cast<std::size_t>(r)];
             if (top == kMinusInf) {
@@ -120,11 +125,14 @@ void reference_rows(const HeadProblem& p, std::span<const std::int64_t> rows, st
         const double scale = no_key ? 0.0 : std::exp(st.max - top);
         const double sum = st.sum * scale + (sink == kMinusInf ? 0.0 : std::exp(sink - top));
         for (std::int64_t d = 0; d < dim_v; d++) {
-            result[static_cast<std::size_t>(d)] = no_key ? 0.0f : static_cast<float>(o[r * dim_v + d] * scale / sum);
+            result[static_cast<std::size_t>(d)] =
+                no_key ? 0.0f : static_cast<float>(o[r * dim_v + d] * scale / sum);
         }
-        store_row(p.to, i, result.data(), static_cast<float>(top == kMinusInf ? top : top + std::log(sum)));
+        store_row(p.to, i, result.data(),
+                  static_cast<float>(top == kMinusInf ? top : top + std::log(sum)));
         if (p.to.light_mass != nullptr) {
-            p.to.light_mass[i * p.to.light_stride] = no_key ? 0.0f : static_cast<float>(st.light * scale / sum);
+            p.to.light_mass[i * p.to.light_stride] =
+                no_key ? 0.0f : static_cast<float>(st.light * scale / sum);
         }
     }
 }

@@ -1,11 +1,14 @@
-// Sixteen floats or eight doubles at a time, by the compilers' vector extension: lowered to what the target has.
+// Sixteen floats or eight doubles at a time, by the compilers' vector extension: lowered to what
+// the target has.
 #pragma once
 #include <cstdint>
 #include <cstring>
 
-// Functions marked with it are compiled for three instruction sets and chosen at load time. Results are the same bits: nothing is
-// contracted or reordered. NOTE: the loader's resolvers run before a sanitizer is ready, so those builds go without.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Functions marked with it are compiled for three instruction sets and chosen at load time. Results
+// are the same bits: nothing is contracted or reordered. NOTE: the loader's resolvers run before a
+// sanitizer is ready, so those builds go without.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define QUATT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define QUATT_CLONES

@@ -1,4 +1,5 @@
-// The law of the softmax reference (docs/recipes.md): when the integer reference m of a row moves, and what P is.
+// The law of the softmax reference (docs/recipes.md): when the integer reference m of a row moves,
+// and what P is.
 #pragma once
 #include <quatt/quatt.h>
 
@@ -23,7 +24,8 @@ inline constexpr float kLn2 = 0.6931471805599453f;
 // Inlined into each clone of a function that has several (simd.hpp).
 #define QUATT_INLINE [[gnu::always_inline]] inline
 
-// 2^x within 2 ulp, without a library call so that loops vectorise. NaN stays; results below 2^-149 are 0.
+// 2^x within 2 ulp, without a library call so that loops vectorise. NaN stays; results below 2^-149
+// are 0.
 [[nodiscard]] QUATT_INLINE float exp2_fast(float x) {
     constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
     x = x < -151.0f ? -151.0f : x;
@@ -40,9 +42,12 @@ inline constexpr float kLn2 = 0.6931471805599453f;
     p = p * f + 6.9314718055994531e-1f;
     p = p * f + 1.0f;
     // Two factors, since 2^-151 and 2^129 are no normal floats.
-    const std::int32_t n = formats::bit_cast<std::int32_t>(shifted) - formats::bit_cast<std::int32_t>(kMagic);
+    const std::int32_t n =
+        formats::bit_cast<std::int32_t>(shifted) - formats::bit_cast<std::int32_t>(kMagic);
     const std::int32_t half = n >> 1;
-    const auto power = [](std::int32_t e) { return formats::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23); };
+    const auto power = [](std::int32_t e) {
+        return formats::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+    };
     return p * power(half) * power(n - half);
 }
 
@@ -50,10 +55,11 @@ inline constexpr float kLn2 = 0.6931471805599453f;
 struct RowReference {
     float m = kNoReference;
     float highest = kNoReference;
-    bool look = false;            // the tile before raised m by look_rise or more
-    std::int64_t interval = -1;   // interval of the tile before
+    bool look = false;           // the tile before raised m by look_rise or more
+    std::int64_t interval = -1;  // interval of the tile before
 
-    // Moves m; what was summed under the old reference is to be multiplied by the result, an exact power of two.
+    // Moves m; what was summed under the old reference is to be multiplied by the result, an exact
+    // power of two.
     [[nodiscard]] float move(float to) {
         const float factor = exp2_fast(m - to);
         m = to;
@@ -79,8 +85,10 @@ namespace detail {
     return x;
 }
 
-// p[j] = 2^(t[j] - m + w); returns their sum: four chains, folded in a fixed order. n is a multiple of 4.
-[[nodiscard]] QUATT_INLINE float exponentials(const float* t, std::int64_t n, float m, float w, float* p) {
+// p[j] = 2^(t[j] - m + w); returns their sum: four chains, folded in a fixed order. n is a multiple
+// of 4.
+[[nodiscard]] QUATT_INLINE float exponentials(const float* t, std::int64_t n, float m, float w,
+                                              float* p) {
     for (std::int64_t j = 0; j < n; j++) {
         p[j] = exp2_fast((t[j] - m) + w);
     }
@@ -94,7 +102,8 @@ namespace detail {
 }
 
 // Rounds p to its format; says whether a code reached the overflow code. n is a multiple of 32.
-[[nodiscard]] QUATT_INLINE bool round_p(const quatt_recipe& r, float* p, std::int64_t n, float sum) {
+[[nodiscard]] QUATT_INLINE bool round_p(const quatt_recipe& r, float* p, std::int64_t n,
+                                        float sum) {
     const bool round = r.p_format != QUATT_FORMAT_F32;
     int top = 0;
     switch (r.p_overflow) {
@@ -140,15 +149,19 @@ namespace detail {
 }
 }  // namespace detail
 
-// One row meets one tile. t: [n] scores in log2 units, -inf where masked, n a multiple of 32. p: [n], the rounded numbers that PV uses.
-[[nodiscard]] QUATT_INLINE TileOutcome meet_tile(const quatt_recipe& r, RowReference& row, std::int64_t interval, const float* t, std::int64_t n, float* p) {
+// One row meets one tile. t: [n] scores in log2 units, -inf where masked, n a multiple of 32. p:
+// [n], the rounded numbers that PV uses.
+[[nodiscard]] QUATT_INLINE TileOutcome meet_tile(const quatt_recipe& r, RowReference& row,
+                                                 std::int64_t interval, const float* t,
+                                                 std::int64_t n, float* p) {
     TileOutcome result;
     const float w = static_cast<float>(r.p_exponent);
     const float rise = static_cast<float>(r.look_rise);
     if (r.looks != 0 && (row.look || interval != row.interval)) {
         const float x = std::ceil(detail::row_maximum(t, n));
         result.looked = true;
-        if (x <= row.m - rise && x >= std::numeric_limits<float>::lowest()) {  // a tile without keys says nothing
+        if (x <= row.m - rise &&
+            x >= std::numeric_limits<float>::lowest()) {  // a tile without keys says nothing
             result.factor = row.move(std::fmax(x, row.highest - static_cast<float>(r.fall_limit)));
             result.fell = true;
         }

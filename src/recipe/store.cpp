@@ -21,9 +21,15 @@ void store(const HeadOutput& to, std::int64_t row, const float* values, Encode e
 
 void store_row(const HeadOutput& to, std::int64_t row, const float* values, float lse) {
     switch (to.dtype) {
-        case QUATT_F32: store<float>(to, row, values, [](float x) { return x; }); break;
-        case QUATT_BF16: store<std::uint16_t>(to, row, values, [](float x) { return formats::Bf16::encode(x); }); break;
-        default: store<std::uint16_t>(to, row, values, [](float x) { return formats::F16::encode(x); }); break;
+        case QUATT_F32:
+            store<float>(to, row, values, [](float x) { return x; });
+            break;
+        case QUATT_BF16:
+            store<std::uint16_t>(to, row, values, [](float x) { return formats::Bf16::encode(x); });
+            break;
+        default:
+            store<std::uint16_t>(to, row, values, [](float x) { return formats::F16::encode(x); });
+            break;
     }
     if (to.lse != nullptr) {
         to.lse[row * to.lse_stride] = lse;

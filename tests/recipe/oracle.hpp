@@ -1,5 +1,5 @@
-// What design and docs/recipes.md say, once more: plain, slow and in fp64, written from the text and not from the library. Nothing
-// here calls the code under test.
+// What design and docs/recipes.md say, once more: plain, slow and in fp64, written from the text
+// and not from the library. Nothing here calls the code under test.
 #pragma once
 #include <quatt/quatt.h>
 
@@ -33,7 +33,8 @@ inline constexpr Grid kE2m1{1, 0, 6, true};
 
 // Distance between the numbers of the format around x.
 [[nodiscard]] inline double spacing(const Grid& g, double x) {
-    const int exponent = x == 0 ? g.low : std::max(std::ilogb(std::min(std::fabs(x), g.max)), g.low);
+    const int exponent =
+        x == 0 ? g.low : std::max(std::ilogb(std::min(std::fabs(x), g.max)), g.low);
     return std::ldexp(1.0, exponent - g.fraction_bits);
 }
 
@@ -49,7 +50,8 @@ inline constexpr Grid kE2m1{1, 0, 6, true};
     return std::fabs(y) <= g.max ? y : std::copysign(g.saturates ? g.max : kInf, y);
 }
 
-// How far x is from the border between two roundings, in units of the spacing: 0 on the border, .5 on a number of the format.
+// How far x is from the border between two roundings, in units of the spacing: 0 on the border, .5
+// on a number of the format.
 [[nodiscard]] inline double from_border(const Grid& g, double x) {
     if (!(std::fabs(x) < g.max)) {
         return .5;
@@ -58,7 +60,9 @@ inline constexpr Grid kE2m1{1, 0, 6, true};
     return std::fabs(u - std::floor(u) - .5);
 }
 
-[[nodiscard]] inline double int8_nearest(double x) { return std::clamp(std::nearbyint(x), -127.0, 127.0); }
+[[nodiscard]] inline double int8_nearest(double x) {
+    return std::clamp(std::nearbyint(x), -127.0, 127.0);
+}
 
 [[nodiscard]] inline double decode_float(unsigned code, int exponent_bits, int fraction_bits) {
     const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -68,9 +72,15 @@ inline constexpr Grid kE2m1{1, 0, 6, true};
     const double f = std::ldexp(fraction, -fraction_bits);
     return sign * (exponent == 0 ? std::ldexp(f, 1 - bias) : std::ldexp(1 + f, exponent - bias));
 }
-[[nodiscard]] inline double decode_e4m3(std::uint8_t c) { return (c & 0x7F) == 0x7F ? kNaN : decode_float(c, 4, 3); }
-[[nodiscard]] inline double decode_e2m1(std::uint8_t c) { return decode_float(c & 0xFU, 2, 1); }
-[[nodiscard]] inline double decode_bf16(std::uint16_t c) { return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(c) << 16)); }
+[[nodiscard]] inline double decode_e4m3(std::uint8_t c) {
+    return (c & 0x7F) == 0x7F ? kNaN : decode_float(c, 4, 3);
+}
+[[nodiscard]] inline double decode_e2m1(std::uint8_t c) {
+    return decode_float(c & 0xFU, 2, 1);
+}
+[[nodiscard]] inline double decode_bf16(std::uint16_t c) {
+    return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(c) << 16));
+}
 [[nodiscard]] inline double decode_f16(std::uint16_t c) {
     if ((c & 0x7C00U) == 0x7C00U) {
         return (c & 0x3FFU) != 0 ? kNaN : (c & 0x8000U) != 0 ? -kInf : kInf;
@@ -80,10 +90,15 @@ inline constexpr Grid kE2m1{1, 0, 6, true};
 
 // ------------------------------------------------------------------------------ attention, exact
 
-// Keys of [0, k_len) that row i sees, straight from the definition.
-[[nodiscard]] inline bool sees(std::int64_t i, std::int64_t j, std::int64_t q_len, std::int64_t k_len, bool causal, std::int64_t left, std::int64_t right) {
-    const auto p = static_cast<__int128>(i) + k_len - q_len;
-    return (!causal || j <= p) && (left < 0 || j >= p - left) && (right < 0 || j <= p + right);
+// Keys of [0, k_len) that row i sees, straight from the definition; in numbers that no window
+// overflows.
+[[nodiscard]] inline bool sees(std::int64_t i, std::int64_t j, std::int64_t q_len,
+                               std::int64_t k_len, bool causal, std::int64_t left,
+                               std::int64_t right) {
+    const auto p = static_cast<long double>(i + k_len - q_len);
+    const auto l = static_cast<long double>(left), r = static_cast<long double>(right),
+               key = static_cast<long double>(j);
+    return (!causal || key <= p) && (left < 0 || key >= p - l) && (right < 0 || key <= p + r);
 }
 
 struct RowResult {
@@ -93,7 +108,8 @@ struct RowResult {
 };
 
 // Softmax of natural-log scores, -inf where masked, and its product with v [keys, dim_v].
-[[nodiscard]] inline RowResult attend(std::span<const double> s, std::span<const double> v, std::int64_t dim_v, double sink = -kInf) {
+[[nodiscard]] inline RowResult attend(std::span<const double> s, std::span<const double> v,
+                                      std::int64_t dim_v, double sink = -kInf) {
     RowResult r;
     r.out.assign(static_cast<std::size_t>(dim_v), 0.0);
     double top = -kInf;
@@ -132,14 +148,14 @@ struct RowResult {
 // ------------------------------------------------------------- the law of the softmax reference
 
 struct LawTile {
-    double factor = 1, sum = 0, excess = 0;
+    double factor = 1, sum = 0;
     std::vector<double> exact, p;  // 2^(t - m + w), and rounded
     bool overflow = false, looked = false, fell = false;
     bool doubtful = false;  // a decision hangs on less than fp32 can tell
 };
 
 class LawRow {
-  public:
+public:
     // slack: how far scores may be off, in log2 units, before the row calls a decision doubtful.
     explicit LawRow(const quatt_recipe& r, double slack = 2e-6) : r_(r), slack_(slack) {}
 
@@ -173,9 +189,6 @@ class LawRow {
             make(t, x);
             x.doubtful = doubtful;  // the second making decides nothing
             x.overflow = true;
-            for (std::size_t j = 0; j < t.size(); j++) {
-                x.excess += x.p[j] - x.exact[j];
-            }
         }
         return x;
     }
@@ -187,16 +200,21 @@ class LawRow {
         raised_much_ = look;
     }
 
-  private:
-    [[nodiscard]] bool near_integer(double x) const { return std::fabs(x - std::round(x)) < slack_ && x != std::round(x); }
+private:
+    [[nodiscard]] bool near_integer(double x) const {
+        return std::fabs(x - std::round(x)) < slack_ && x != std::round(x);
+    }
     double move(double to) {
         const double factor = std::exp2(m - to);
         m = to;
         highest = std::max(highest, to);
         return factor;
     }
-    // Numbers around which the borders of `g` lie within what the slack moves a number: relative slack * ln 2, twice for rounding.
-    [[nodiscard]] bool at_border(const Grid& g, double x) const { return from_border(g, x) * spacing(g, x) < 2 * slack_ * std::fabs(x) && x != 0; }
+    // Numbers around which the borders of `g` lie within what the slack moves a number: relative
+    // slack * ln 2, twice for rounding.
+    [[nodiscard]] bool at_border(const Grid& g, double x) const {
+        return from_border(g, x) * spacing(g, x) < 2 * slack_ * std::fabs(x) && x != 0;
+    }
 
     void make(std::span<const double> t, LawTile& x) {
         x.exact.assign(t.size(), 0);
@@ -228,7 +246,8 @@ class LawRow {
                 for (std::size_t j = 0; j < t.size(); j++) {
                     const double code = nearest(kE4m3, x.exact[j]);
                     x.overflow |= !(code < top_code);
-                    x.doubtful |= at_border(kE4m3, x.exact[j]) && code + spacing(kE4m3, code) >= top_code;
+                    x.doubtful |=
+                        at_border(kE4m3, x.exact[j]) && code + spacing(kE4m3, code) >= top_code;
                     x.p[j] = keep ? x.exact[j] : code;
                 }
                 break;

@@ -1,0 +1,133 @@
+// The tensors of a file as an attention problem.
+//
+// A layer is a prefix P with tensors P.q, P.k and P.v; the empty prefix stands for q, k and v. What
+// several layers share may stand on an outer level: for "layers.0", cu_seqlens is looked for as
+// layers.0.cu_seqlens, layers.cu_seqlens and cu_seqlens. The same holds for keys of the metadata.
+#pragma once
+
+#include <quatt/attention.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "commands.hpp"
+#include "safetensors.hpp"
+
+namespace quatt::tools {
+
+// In natural order: layers.2 before layers.10.
+[[nodiscard]] std::vector<std::string> find_layers(const SafetensorsFile& file);
+
+// The layer as messages and tables name it: printable, and "(q, k, v)" without a prefix.
+[[nodiscard]] std::string layer_title(const std::string& layer);
+
+// Tokens [begin, end) of a packed stream; of a dense tensor, one batch item laid behind the others.
+struct Segment {
+    std::int64_t q_begin = 0;
+    std::int64_t q_tokens = 0;
+    std::int64_t k_tokens = 0;
+};
+
+// The inputs of one layer. They point into the file's memory, or, where that is not aligned to its
+// elements or of another type than the library takes, to copies kept here.
+class LayerInput {
+public:
+    // Throws Error, also where the file holds a tensor that would change the result but that
+    // nothing here applies. `sink` is the name of the tensor of sink logits.
+    LayerInput(const SafetensorsFile& file, std::string layer,
+               const std::optional<std::string>& sink);
+
+    LayerInput(const LayerInput&) = delete;
+    LayerInput& operator=(const LayerInput&) = delete;
+    LayerInput(LayerInput&&) = default;
+    LayerInput& operator=(LayerInput&&) = default;
+    ~LayerInput() = default;
+
+    [[nodiscard]] const std::string& name() const noexcept { return layer_; }
+    // "FILE: layer NAME", for messages.
+    [[nodiscard]] std::string where() const;
+    [[nodiscard]] const Tensors& tensors() const noexcept { return tensors_; }
+    [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
+    // "q BF16 [918, 8, 64], k and v [918, 2, 64], 4 segments"
+    [[nodiscard]] const std::string& shape_text() const noexcept { return shape_text_; }
+
+    [[nodiscard]] bool packed() const noexcept { return tensors_.q.rank == 3; }
+    [[nodiscard]] std::int64_t tokens_q() const noexcept { return extent(tensors_.q, 3); }
+    [[nodiscard]] std::int64_t tokens_k() const noexcept { return extent(tensors_.k, 3); }
+    [[nodiscard]] std::int64_t heads() const noexcept { return extent(tensors_.q, 2); }
+    [[nodiscard]] std::int64_t heads_kv() const noexcept { return extent(tensors_.k, 2); }
+    [[nodiscard]] std::int64_t head_dim() const noexcept { return extent(tensors_.q, 1); }
+    [[nodiscard]] std::int64_t head_dim_v() const noexcept { return extent(tensors_.v, 1); }
+    // Call it only once the library has accepted the problem: lengths are data.
+    [[nodiscard]] std::vector<Segment> segments() const;
+
+private:
+    // From the last axis, because dense tensors have one more in front.
+    [[nodiscard]] static std::int64_t extent(const quatt_tensor& t, int from_last) noexcept {
+        return t.extent[t.rank - from_last];
+    }
+
+    [[nodiscard]] const TensorView* find(std::string_view name) const;
+    [[nodiscard]] quatt_tensor operand(std::string_view name);
+    [[nodiscard]] quatt_tensor copy(std::span<const std::byte> bytes, quatt_dtype dtype,
+                                    std::span<const std::int64_t> shape);
+    [[nodiscard]] quatt_tensor lengths(const TensorView& tensor);
+    [[nodiscard]] quatt_tensor floats(const TensorView& tensor);
+    void bind_lengths();
+    void bind_descale(std::string_view operand, const quatt_tensor& of, quatt_tensor& to);
+    void bind_sink(const std::string& name);
+    void refuse_unapplied() const;
+    [[noreturn]] void fail(const std::string& what) const;
+
+    const SafetensorsFile* file_;
+    std::string layer_;
+    std::vector<std::string> levels_;  // the layer's own first, "" last
+    Tensors tensors_;
+    std::deque<std::vector<std::byte>> copies_;
+    std::set<const TensorView*> applied_;
+    std::vector<std::string> notes_;
+    std::string shape_text_;
+};
+
+// A setting and where it comes from: "flag", "metadata" or "default".
+template <class T>
+struct Setting {
+    T value{};
+    std::string source = "default";
+};
+
+// What the metadata may say.
+struct Semantics {
+    Setting<float> softmax_scale;
+    Setting<bool> causal;
+    Setting<Window> window;
+
+    // "softmax_scale 0.125 (metadata), causal no (default), window open (default)"
+    [[nodiscard]] std::string text() const;
+};
+[[nodiscard]] Semantics resolve_semantics(const SafetensorsFile& file, const LayerInput& layer,
+                                          const ProblemOptions& options);
+
+// "open" or "127,0"
+[[nodiscard]] std::string window_text(const Window& window);
+
+// The problem without outputs.
+[[nodiscard]] Problem make_problem(const LayerInput& layer, const Semantics& semantics,
+                                   const ProblemOptions& options, const std::string& recipe);
+
+// Throws Error with all reasons of the library, each behind `where`.
+[[noreturn]] void throw_status(const std::string& where, const Status& status);
+
+// The tensors of the query heads that belong to KV heads [first, first + count): views, no copies.
+[[nodiscard]] Tensors slice_heads(const Tensors& tensors, std::int64_t first, std::int64_t count);
+
+// Into how many such parts a long call is cut, so that progress can be shown.
+[[nodiscard]] std::int64_t part_count(const LayerInput& layer);
+
+}  // namespace quatt::tools
