@@ -27,6 +27,13 @@ install(FILES
 file(RELATIVE_PATH quatt_prefix_from_pc
     "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" quatt_prefix_from_pc "${quatt_prefix_from_pc}")
+set(quatt_pc_private "")
+if(QUATT_SIMT)
+    string(APPEND quatt_pc_private " -lboost_context")
+endif()
+if(QUATT_HAVE_CUDA)
+    string(APPEND quatt_pc_private " ${CUDA_cudart_static_LIBRARY} -ldl -lrt")
+endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/quatt.pc.in" "${PROJECT_BINARY_DIR}/quatt.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/quatt.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 

@@ -28,6 +28,15 @@ set_target_properties(quatt_static PROPERTIES EXPORT_NAME static)
 
 target_link_libraries(quatt PRIVATE Threads::Threads)
 target_link_libraries(quatt_static PUBLIC Threads::Threads)
+if(QUATT_HAVE_CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    target_link_libraries(quatt PRIVATE CUDA::cudart_static)
+    target_link_libraries(quatt_static PUBLIC CUDA::cudart_static)
+endif()
+if(QUATT_SIMT)
+    target_link_libraries(quatt PRIVATE Boost::context)
+    target_link_libraries(quatt_static PUBLIC Boost::context)
+endif()
 
 # Hidden visibility does not reach the templates of the C++ standard library that get instantiated here; the version
 # script does. It also gives symbols a version, which lets a later SONAME live beside this one.

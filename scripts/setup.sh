@@ -46,6 +46,7 @@ if [ "$goal" = test ]; then
     need python3 "runs the include and docs checks" has_command python3
     need libgtest-dev "unit tests (GoogleTest)" has_header gtest/gtest.h
     need librapidcheck-dev "property-based tests (RapidCheck)" has_header rapidcheck.h
+    need libboost-context-dev "fibers of the SIMT executor (Boost.Context)" has_header boost/context/detail/fcontext.hpp
     need pkg-config "the install test reads quatt.pc" has_command pkg-config
     need ccache "repeated builds take seconds" has_command ccache
     need clang-format "make format" has_command clang-format

@@ -54,7 +54,7 @@ public:
     [[nodiscard]] std::string where() const;
     [[nodiscard]] const Tensors& tensors() const noexcept { return tensors_; }
     [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
-    // "q BF16 [918, 8, 64], k and v [918, 2, 64], 4 segments"
+    // "q BF16 [918, 8, 64], k, v BF16 [918, 2, 64], 4 segments"
     [[nodiscard]] const std::string& shape_text() const noexcept { return shape_text_; }
 
     [[nodiscard]] bool packed() const noexcept { return tensors_.q.rank == 3; }

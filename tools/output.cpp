@@ -6,7 +6,8 @@
 #include <cerrno>
 #include <csignal>
 #include <string>
-#include <system_error>
+
+#include "files.hpp"
 
 namespace quatt::tools {
 namespace {
@@ -30,7 +31,7 @@ int write_all(int fd, std::string_view text) {
 
 void print(std::string_view text) {
     if (const int error = write_all(STDOUT_FILENO, text); error != 0) {
-        throw Error("cannot write to standard output: " + std::generic_category().message(error));
+        throw Error("cannot write to standard output: " + errno_text(error));
     }
 }
 

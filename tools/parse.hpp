@@ -1,6 +1,7 @@
 // Numbers and lists out of text: flags and metadata are read by the same rules.
 #pragma once
 
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <optional>
@@ -22,6 +23,14 @@ template <class T>
         return std::nullopt;
     }
     return value;
+}
+
+// The shortest text that reads back as the same number.
+template <class T>
+[[nodiscard]] std::string shortest(T value) {
+    std::array<char, 64> buffer{};
+    const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+    return {buffer.data(), result.ptr};
 }
 
 // "a,b" -> a, b. An empty text is one empty part.

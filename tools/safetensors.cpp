@@ -9,14 +9,12 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
-#include <system_error>
 #include <utility>
+
+#include "files.hpp"
 
 namespace quatt::tools {
 namespace {
@@ -422,90 +420,6 @@ void check_offsets(std::vector<Entry>& entries, std::uint64_t data_bytes,
     }
 }
 
-std::string errno_text(int error) {
-    return std::generic_category().message(error);
-}
-
-class FileDescriptor {
-public:
-    explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
-    ~FileDescriptor() { close(); }
-    FileDescriptor(const FileDescriptor&) = delete;
-    FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-    [[nodiscard]] int get() const noexcept { return fd_; }
-    [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
-    void reset(int fd) noexcept {
-        close();
-        fd_ = fd;
-    }
-    // Some file systems report a failed write only here.
-    int close() noexcept { return fd_ < 0 ? 0 : ::close(std::exchange(fd_, -1)); }
-
-private:
-    int fd_;
-};
-
-// A new file in `directory`; removed again unless it is renamed to its final place.
-class TemporaryFile {
-public:
-    TemporaryFile(const std::string& directory, std::string label) : label_(std::move(label)) {
-        std::random_device random;
-        for (int attempt = 0; !fd_.valid(); ++attempt) {
-            // NOTE: open() applies the umask, which mkstemp() does not; the name does not contain
-            // the target's, which may be as long as a name can be.
-            path_ = directory + "/.quatt-" + std::to_string(random()) + std::to_string(random()) +
-                    ".tmp";
-            fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-            if (!fd_.valid() && (errno != EEXIST || attempt == 100)) {
-                const int error = errno;
-                throw Error(label_ + ": cannot create a file in '" + printable(directory, 200) +
-                            "': " + errno_text(error));
-            }
-        }
-    }
-    ~TemporaryFile() {
-        if (!path_.empty()) {
-            ::unlink(path_.c_str());
-        }
-    }
-    TemporaryFile(const TemporaryFile&) = delete;
-    TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-    void set_mode(mode_t mode) { check(::fchmod(fd_.get(), mode), "set the permissions of"); }
-
-    void write(std::span<const std::byte> bytes) {
-        while (!bytes.empty()) {
-            const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
-            if (written < 0 && errno == EINTR) {
-                continue;
-            }
-            check(written < 0 ? -1 : 0, "write");
-            bytes = bytes.subspan(static_cast<std::size_t>(written));
-        }
-    }
-
-    void rename_to(const std::string& target) {
-        check(::fsync(fd_.get()), "flush");
-        check(fd_.close(), "close");
-        check(::rename(path_.c_str(), target.c_str()), "replace");
-        path_.clear();
-    }
-
-private:
-    void check(int result, std::string_view action) const {
-        if (result != 0) {
-            const int error = errno;
-            throw Error(label_ + ": cannot " + std::string(action) +
-                        " the file: " + errno_text(error));
-        }
-    }
-
-    std::string label_;
-    std::string path_;
-    FileDescriptor fd_{-1};
-};
-
 // A string as JSON; refuses what is not UTF-8.
 std::string json_string(const std::string& text, const std::string& label) {
     try {
@@ -579,38 +493,6 @@ std::string make_header(std::span<const TensorView* const> tensors, const Metada
     std::memcpy(header.data(), &length, sizeof(length));
     return header + json;
 }
-
-// Where to write so that a link at `path` survives, and what stands there now.
-struct Target {
-    std::string path;
-    std::optional<mode_t> mode;
-
-    Target(const std::string& given, const std::string& label) : path(given) {
-        struct stat info {};
-        if (::stat(given.c_str(), &info) != 0) {
-            if (errno != ENOENT) {
-                const int error = errno;
-                throw Error(label + ": cannot write there: " + errno_text(error));
-            }
-            return;
-        }
-        // Renaming onto a device such as /dev/null would replace the device.
-        if (!S_ISREG(info.st_mode)) {
-            throw Error(label + ": exists and is not a regular file");
-        }
-        mode = info.st_mode & 0777;
-        const std::unique_ptr<char, decltype(&std::free)> real(::realpath(given.c_str(), nullptr),
-                                                               &std::free);
-        if (real) {
-            path = real.get();
-        }
-    }
-
-    [[nodiscard]] std::string directory() const {
-        const auto slash = path.rfind('/');
-        return slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
-    }
-};
 
 }  // namespace
 
@@ -762,23 +644,11 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
     });
     const std::string header = make_header(order, metadata, label);
 
-    const Target target(path, label);
-    TemporaryFile file(target.directory(), label);
-    if (target.mode) {
-        file.set_mode(*target.mode);
-    }
-    file.write(std::as_bytes(std::span(header)));
+    std::vector<std::span<const std::byte>> pieces = {std::as_bytes(std::span(header))};
     for (const TensorView* tensor : order) {
-        file.write(tensor->bytes);
+        pieces.push_back(tensor->bytes);
     }
-    file.rename_to(target.path);
-    // The new name itself survives a crash only once the directory is flushed. The file is complete
-    // either way, and not every file system can do it, so a failure here is none of ours.
-    const FileDescriptor directory(
-        ::open(target.directory().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.valid()) {
-        ::fsync(directory.get());
-    }
+    write_file(path, pieces);
 }
 
 }  // namespace quatt::tools

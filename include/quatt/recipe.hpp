@@ -3,6 +3,7 @@
 #include <quatt/quatt.h>
 #include <quatt/status.hpp>
 
+#include <cstddef>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct Recipe : quatt_recipe {
 
     static std::vector<std::string> names() {
         std::vector<std::string> all;
+        all.reserve(static_cast<std::size_t>(quatt_recipe_count()));
         for (std::int32_t i = 0; i < quatt_recipe_count(); i++) {
             all.emplace_back(quatt_recipe_name(i));
         }

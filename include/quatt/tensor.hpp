@@ -38,7 +38,7 @@ struct Tensor : quatt_tensor {
         : Tensor(pointer, type, shape) {
         std::int32_t i = 0;
         for (const std::int64_t s : strides) {
-            if (i < rank) {
+            if (i < axes()) {
                 stride[i++] = s;
             }
         }
@@ -54,9 +54,11 @@ struct Tensor : quatt_tensor {
                  {static_cast<std::int64_t>(values.size())}) {}
 
     [[nodiscard]] bool present() const { return dtype != QUATT_NONE; }
+    // Axes that there is room for: a rank above 4 is refused, but may be asked about and printed.
+    [[nodiscard]] std::int32_t axes() const { return rank < 0 ? 0 : rank > 4 ? 4 : rank; }
     [[nodiscard]] std::int64_t size() const {
         std::int64_t n = 1;
-        for (std::int32_t i = 0; i < rank; i++) {
+        for (std::int32_t i = 0; i < axes(); i++) {
             n *= extent[i];
         }
         return n;
@@ -68,11 +70,11 @@ inline std::ostream& operator<<(std::ostream& out, const Tensor& t) {
         return out << "absent";
     }
     out << quatt_dtype_name(t.dtype) << " [";
-    for (std::int32_t i = 0; i < t.rank; i++) {
+    for (std::int32_t i = 0; i < t.axes(); i++) {
         out << (i ? "," : "") << t.extent[i];
     }
     out << "] strides [";
-    for (std::int32_t i = 0; i < t.rank; i++) {
+    for (std::int32_t i = 0; i < t.axes(); i++) {
         out << (i ? "," : "") << t.stride[i];
     }
     return out << ']';

@@ -346,8 +346,10 @@ quatt_status quatt_explain(const quatt_problem* problem, const quatt_device* dev
 quatt_status quatt_problem_describe(const quatt_problem* problem, char* text, size_t capacity,
                                     size_t* needed) {
     return guarded([&]() -> Status {
-        return problem == nullptr ? null("problem")
-                                  : copy_text(core::describe(*problem), text, capacity, needed);
+        if (Status s = check_size("problem", problem); !s.ok()) {
+            return s;
+        }
+        return copy_text(core::describe(*problem), text, capacity, needed);
     });
 }
 
@@ -407,6 +409,9 @@ quatt_status quatt_attention(const quatt_problem* problem, const quatt_device* d
         const Result<std::unique_ptr<core::Plan>> plan = core::make_plan(*problem, *device);
         if (!plan.ok()) {
             return plan.status();
+        }
+        if (!(*plan)->kernel->host) {
+            return {QUATT_UNSUPPORTED, text("device is ", core::device_name(*device), "; quatt_attention serves host devices, since on a GPU the workspace is the caller's: use a plan")};
         }
         const std::size_t bytes = (*plan)->choice.workspace_bytes;
         const std::unique_ptr<std::byte, AlignedFree> workspace(

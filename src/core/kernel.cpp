@@ -38,11 +38,14 @@ std::string device_text(const quatt_device& d) {
 std::string unsupported_message(const quatt_problem& p, const quatt_device& d,
                                 const std::vector<Refusal>& refusals) {
     Reasons all;
+    const std::string device = device_name(d);
     for (const Refusal& r : refusals) {
+        const std::string by =
+            device == r.kernel->name ? device : text(r.kernel->name, " on ", device);
         for (const std::string& reason : r.reasons) {
             if (r.kernel->backend == d.backend &&
                 (p.kernel == nullptr || std::strcmp(p.kernel, r.kernel->name) == 0)) {
-                all.push_back(text(r.kernel->name, ": ", reason));
+                all.push_back(text(by, ": ", reason));
             }
         }
     }
@@ -57,8 +60,18 @@ std::string unsupported_message(const quatt_problem& p, const quatt_device& d,
 }  // namespace
 
 std::span<const Kernel* const> kernels() {
-    static constexpr std::array<const Kernel*, 3> kTable = {&kCpuKernel, &kEmulateKernel,
-                                                            &kReferenceKernel};
+    static constexpr std::array kTable = {
+#if defined(QUATT_HAVE_CUDA)
+        &kCudaKernel,
+        &kEmuKernel,
+#endif
+        &kCpuKernel,
+        &kEmulateKernel,
+        &kReferenceKernel,
+#if defined(QUATT_HAVE_SIMT)
+        &kSimtKernel,
+#endif
+    };
     return kTable;
 }
 

@@ -81,5 +81,7 @@ void refuse_room(const quatt_problem& p, Reasons& reasons);
 extern const Kernel kCpuKernel;
 extern const Kernel kReferenceKernel;
 extern const Kernel kEmulateKernel;
+extern const Kernel kSimtKernel;             // where the executor is built
+extern const Kernel kCudaKernel, kEmuKernel;  // where CUDA is
 
 }  // namespace quatt::core

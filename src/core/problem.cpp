@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "recipe/quantize.hpp"
 #include "recipe/recipes.hpp"
@@ -79,6 +81,13 @@ bool byte_range(const quatt_tensor& t, Range& range) {
     range = {lo, hi};
     return !__builtin_mul_overflow(elements, size, &bytes) &&
            !__builtin_add_overflow(hi, size, &range.hi);
+}
+
+// Memory of user space: addresses then add and compare as signed numbers.
+bool addressable(const quatt_tensor& t, const Range& range) {
+    const auto at = reinterpret_cast<std::intptr_t>(t.data);
+    std::intptr_t end = 0;
+    return at >= 0 && at + range.lo >= 0 && !__builtin_add_overflow(at, range.hi, &end);
 }
 
 // Of a tensor whose byte_range is sound.
@@ -210,11 +219,11 @@ public:
     explicit Checker(const quatt_problem& p) : p_(p), t_(p.tensors) {}
 
     Reasons run() {
-        if (p_.struct_size < sizeof(quatt_problem) || t_.struct_size < sizeof(quatt_tensors) ||
-            p_.recipe.struct_size < sizeof(quatt_recipe)) {
-            fail("struct_size of the problem, its tensors or its recipe is ",
-                 std::min({p_.struct_size, t_.struct_size, p_.recipe.struct_size}),
-                 "; call quatt_problem_init and quatt_recipe_init first");
+        // One after the other: a struct that is too small ends before the fields of the next.
+        if (!sized("problem", p_.struct_size, sizeof p_, "quatt_problem_init") ||
+            !sized("problem.tensors", t_.struct_size, sizeof t_, "quatt_problem_init") ||
+            !sized("problem.recipe", p_.recipe.struct_size, sizeof p_.recipe,
+                   "quatt_recipe_init")) {
             return reasons_;
         }
         for (const Field& f : kFields) {
@@ -238,6 +247,14 @@ private:
     template <class... Parts>
     void fail(const Parts&... parts) {
         reasons_.push_back(text(parts...));
+    }
+
+    bool sized(const char* name, std::size_t size, std::size_t least, const char* init) {
+        if (size < least) {
+            fail(name, ".struct_size is ", size, "; it must be at least ", least, ", as ", init,
+                 " sets it");
+        }
+        return size >= least;
     }
 
     void tensor_alone(const Field& f) {
@@ -269,6 +286,11 @@ private:
             return;
         }
         const auto size = quatt_dtype_bytes(t.dtype);
+        if (t.data != nullptr && !addressable(t, range)) {
+            fail(f.name, ".data is ", t.data, " with ", describe(t),
+                 "; all of it must lie in the lower half of the address space");
+            return;
+        }
         if (reinterpret_cast<std::uintptr_t>(t.data) % size != 0) {
             fail(f.name, ".data is ", t.data, "; it must be aligned to its element size of ", size,
                  " bytes");
@@ -457,6 +479,9 @@ private:
     }
 
     void attributes() {
+        if (std::memchr(p_.recipe.name, 0, sizeof p_.recipe.name) == nullptr) {
+            fail("recipe.name has no final 0 in its ", sizeof p_.recipe.name, " bytes");
+        }
         if (!std::isfinite(p_.softmax_scale) || p_.softmax_scale <= 0) {
             fail("softmax_scale is ", p_.softmax_scale,
                  "; it must be finite and > 0 (1/sqrt(head dim) is usual)");
@@ -598,6 +623,9 @@ Reasons check_call(const quatt_problem& planned, const quatt_tensors& given) {
             reasons.push_back(text(f.name, ".data is null; it must point to ", describe(b)));
         }
     }
+    if (given.counters != nullptr && planned.tensors.counters == nullptr) {
+        reasons.push_back("counters is given; the plan was made without");
+    }
     if (!reasons.empty()) {
         return reasons;
     }
@@ -621,8 +649,9 @@ std::string describe(const quatt_tensor& t) {
 }
 
 std::string describe(const quatt_problem& p) {
-    std::string all = text("recipe ", p.recipe.name[0] != 0 ? p.recipe.name : "(unnamed)",
-                           ", softmax_scale ", p.softmax_scale);
+    const std::string_view name(p.recipe.name, ::strnlen(p.recipe.name, sizeof p.recipe.name));
+    std::string all =
+        text("recipe ", name.empty() ? "(unnamed)" : name, ", softmax_scale ", p.softmax_scale);
     if (p.causal != 0) {
         all += ", causal";
     }

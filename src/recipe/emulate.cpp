@@ -1,5 +1,6 @@
 // The recipe step by step. Tiles are walked from the last key to the first; see softmax_law.hpp for
 // what a row does with a tile.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -148,10 +149,12 @@ public:
     void run() {
         load_queries();
         const std::int64_t intervals = (p_.mask.k_len + r_.interval_keys - 1) / r_.interval_keys;
-        for (std::int64_t split = o_.splits - 1; split >= 0; split--) {
-            const std::int64_t begin = split * intervals / o_.splits * r_.interval_keys;
+        // Splits beyond the intervals are empty: any number of them must cost nothing.
+        const std::int64_t splits = std::clamp<std::int64_t>(intervals, 1, o_.splits);
+        for (std::int64_t split = splits - 1; split >= 0; split--) {
+            const std::int64_t begin = split * intervals / splits * r_.interval_keys;
             const std::int64_t end =
-                std::min(p_.mask.k_len, (split + 1) * intervals / o_.splits * r_.interval_keys);
+                std::min(p_.mask.k_len, (split + 1) * intervals / splits * r_.interval_keys);
             walk(std::max(begin, first_), std::min(end, last_));
             for (std::int64_t i = 0; i < n(); i++) {
                 end_split(i);

@@ -98,25 +98,12 @@ TEST(Exp2Fast, NeverFallsWhereItsArgumentRises) {
 
 // ----------------------------------------------------------------------------------- hopper_step
 
-// The model in integers: everything in units of 2^(top - 13), cut toward zero. Terms of fp8 codes
-// are exact in double.
 double exact_step(float c, const std::vector<float>& a, const std::vector<float>& b) {
-    std::vector<double> terms{static_cast<double>(c)};
+    std::vector<double> terms;
     for (std::size_t i = 0; i < a.size(); i++) {
         terms.push_back(static_cast<double>(a[i]) * static_cast<double>(b[i]));
     }
-    int top = std::numeric_limits<int>::min();
-    for (const double x : terms) {
-        top = x == 0 ? top : std::max(top, std::ilogb(x));
-    }
-    if (top == std::numeric_limits<int>::min()) {
-        return 0;
-    }
-    std::int64_t sum = 0;
-    for (const double x : terms) {
-        sum += static_cast<std::int64_t>(std::ldexp(x, 13 - top));  // conversion cuts toward zero
-    }
-    return std::ldexp(static_cast<double>(sum), top - 13);
+    return oracle::hopper_sum(static_cast<double>(c), terms);
 }
 
 float step(float c, const std::vector<float>& a, const std::vector<float>& b) {

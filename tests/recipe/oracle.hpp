@@ -145,11 +145,33 @@ struct RowResult {
     return r;
 }
 
+// --------------------------------------------------------------------- Hopper's FP8 accumulator
+
+// c + sum of terms, in integers: everything in units of 2^(top - 13), cut toward zero. Products of
+// 8-bit codes are exact in double.
+[[nodiscard]] inline double hopper_sum(double c, std::span<const double> terms) {
+    int top = std::numeric_limits<int>::min();
+    const auto see = [&](double x) { top = x == 0 ? top : std::max(top, std::ilogb(x)); };
+    see(c);
+    std::for_each(terms.begin(), terms.end(), see);
+    if (top == std::numeric_limits<int>::min()) {
+        return 0;
+    }
+    const auto units = [&](double x) {
+        return static_cast<std::int64_t>(std::ldexp(x, 13 - top));
+    };  // the conversion cuts
+    std::int64_t sum = units(c);
+    for (const double x : terms) {
+        sum += units(x);
+    }
+    return std::ldexp(static_cast<double>(sum), top - 13);
+}
+
 // ------------------------------------------------------------- the law of the softmax reference
 
 struct LawTile {
     double factor = 1, sum = 0;
-    std::vector<double> exact, p;  // 2^(t - m + w), and rounded
+    std::vector<double> t, exact, p;  // scores, 2^(t - m + w), and rounded
     bool overflow = false, looked = false, fell = false;
     bool doubtful = false;  // a decision hangs on less than fp32 can tell
 };
@@ -163,6 +185,7 @@ public:
 
     LawTile meet(std::int64_t interval, std::span<const double> t) {
         LawTile x;
+        x.t.assign(t.begin(), t.end());
         double most = -kInf;
         for (const double y : t) {
             most = !std::isnan(y) && y > most ? y : most;
@@ -213,7 +236,8 @@ private:
     // Numbers around which the borders of `g` lie within what the slack moves a number: relative
     // slack * ln 2, twice for rounding.
     [[nodiscard]] bool at_border(const Grid& g, double x) const {
-        return from_border(g, x) * spacing(g, x) < 2 * slack_ * std::fabs(x) && x != 0;
+        return x != 0 && std::fabs(x) < g.max &&
+               from_border(g, x) * spacing(g, x) < 2 * slack_ * std::fabs(x);
     }
 
     void make(std::span<const double> t, LawTile& x) {

@@ -414,8 +414,8 @@ namespace detail {
 }
 }  // namespace detail
 
-// `only`: the one row of each item (or of the stream) to compute, for long problems; -1: all that
-// the problem asks for.
+// `only`: rows of each item (or of the stream) to compute, ascending, for long problems; none: all
+// that the problem asks for.
 [[nodiscard]] inline Expected expect(const quatt_problem& p, const Extents& only = {}) {
     const quatt_tensors& t = p.tensors;
     const bool packed = t.q.rank == 3;
@@ -557,9 +557,10 @@ struct Tolerance {
 };
 
 // `out`, and `lse` and `light_mass` where present, against fp64; rows that nobody asked for must
-// still hold canaries.
+// still hold canaries (unless `e` has chosen rows of its own).
 [[nodiscard]] inline testing::AssertionResult close_to(const quatt_problem& p, const Expected& e,
-                                                       const Tolerance& allowed) {
+                                                       const Tolerance& allowed,
+                                                       bool others_untouched = true) {
     const quatt_tensors& t = p.tensors;
     const bool packed = t.q.rank == 3;
     const std::int64_t capacity = t.q.extent[t.q.rank - 3];
@@ -572,6 +573,9 @@ struct Tolerance {
             for (std::int64_t d = 0; d < e.channels; d++) {
                 const Extents at = packed ? Extents{i, h, d} : Extents{item, i, h, d};
                 const std::uint32_t code = code_at(t.out, offset(t.out, at));
+                if (!e.written[row] && !others_untouched) {
+                    continue;
+                }
                 if (!e.written[row]) {
                     const std::uint32_t canary =
                         quatt_dtype_bytes(t.out.dtype) == 4 ? 0xFFFFFFFFu : 0xFFFFu;
@@ -596,7 +600,7 @@ struct Tolerance {
                 noise += e.noise[x] * e.noise[x];
             }
             const Extents at = packed ? Extents{h, i} : Extents{item, h, i};
-            if (t.lse.dtype != QUATT_NONE) {
+            if (t.lse.dtype != QUATT_NONE && (e.written[row] || others_untouched)) {
                 const double got = value_at(t.lse, at), want = e.lse[row];
                 const double bound =
                     allowed.lse + allowed.lse_noise * e.lse_noise[row] + rounding(QUATT_F32, want);
@@ -669,10 +673,11 @@ inline std::string name_of(const testing::TestParamInfo<Way>& info) {
     return ways;
 }
 
-// expected_rel_l2 is the error on N(0,1) data over the norm of the result. There the noise is
-// sqrt(2) times that norm, so that the ratio is expected_rel_l2 / sqrt(2) on long rows of wide
-// heads. Few keys or channels make single rounding errors visible, and formats round by up to three
-// times their rms error: 1/16 against 1/16/sqrt(3) for E4M3, 1/4 against .1 for E2M1.
+// expected_rel_l2 is the error on N(0,1) data over the norm of the result. The noise there is
+// sqrt(2) times that norm, so that the ratio is .7 expected_rel_l2 on long rows of wide heads. Few
+// keys or channels make single rounding errors visible, and a format's largest error is sqrt(3)
+// times its rms error or a little more; bf16 and f16 also round inputs of other dtypes, which the
+// published number does not hold: another sqrt(2).
 [[nodiscard]] inline Tolerance tolerance_of(const Way& way) {
     if (way.is("reference")) {
         return {1e-6, 1e-6, 1e-7};
@@ -682,7 +687,7 @@ inline std::string name_of(const testing::TestParamInfo<Way>& info) {
     if (std::strcmp(way.recipe, "exact") == 0) {
         return {1e-5, 1e-5, 1e-5};
     }
-    return {3 * l2, static_cast<double>(r.expected_lse_error), 5 * l2};
+    return {2 * l2, static_cast<double>(r.expected_lse_error), 5 * l2};
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -1,0 +1,200 @@
+// The kernels of one call, in order. The same source starts them on a stream (native.cu) and in the executor (simt.cpp).
+#pragma once
+
+#include "cuda/call.hpp"
+#include "cuda/prep/launch.cuh"
+#include "cuda/prep/plan.cuh"
+#include "cuda/prep/tail.cuh"
+#include "cuda/tile/launcher.hpp"
+#include "cuda/warp_mma/launch.cuh"
+
+namespace quatt::cuda {
+inline namespace QUATT_ABI {
+
+using ptx::Global;
+using ptx::i32;
+using ptx::i64;
+using ptx::u16;
+using ptx::u32;
+using ptx::u8;
+
+// A part of the workspace as a view.
+template <class T>
+Global<T> part(const Call& c, const Workspace::Part& p) {
+    return {reinterpret_cast<T*>(c.workspace + p.at), static_cast<i64>(p.bytes / sizeof(T))};
+}
+
+// All elements that an operand's strides reach: what the executor lets a kernel touch.
+template <class T>
+Global<T> whole(const Operand& x, i64 batches, i64 tokens, i64 heads, i64 channels) {
+    const i64 count = batches > 0 && tokens > 0
+                          ? (batches - 1) * x.batch + (tokens - 1) * x.token + (heads - 1) * x.head + (channels - 1) * x.channel + 1
+                          : 0;
+    return {static_cast<T*>(x.data), count};
+}
+
+inline tile::Strides strides(const Operand& x) { return {x.token, x.head, x.channel}; }
+
+inline void run_chain(const Call& c, tile::Launcher& launcher) {
+    const Workspace w(c);
+    if (c.segments == 0 || c.total_q() == 0) {
+        return;
+    }
+    const i64 batches = c.is_packed ? 1 : c.segments;
+    const auto segments = part<ptx::U32x4>(c, w.segments);
+    const auto work = part<u32>(c, w.work);
+    const auto lens = [&](const Lengths& x, i64 count) { return Global<const i32>(x.data, x.data != nullptr ? (count - 1) * x.stride + 1 : 0); };
+
+    prep::PlanParams plan{};
+    plan.cu_seqlens_q = lens(c.cu_seqlens_q, c.segments + 1);
+    plan.cu_seqlens_k = lens(c.cu_seqlens_k, c.segments + 1);
+    plan.kv_lens = lens(c.kv_lens, c.segments);
+    plan.cu_q_stride = c.cu_seqlens_q.stride;
+    plan.cu_k_stride = c.cu_seqlens_k.stride;
+    plan.kv_lens_stride = c.kv_lens.stride;
+    plan.segments = segments;
+    plan.work = work;
+    plan.status_word = {c.status_word, c.status_word != nullptr ? 1 : 0};
+    plan.has_status_word = c.status_word != nullptr;
+    plan.q_batch = c.q.batch;
+    plan.k_batch = c.k.batch;
+    plan.v_batch = c.v.batch;
+    plan.out_batch = c.out.batch;
+    plan.lse_batch = c.lse_batch;
+    plan.q_token = c.q.token;
+    plan.k_token = c.k.token;
+    plan.v_token = c.v.token;
+    plan.out_token = c.out.token;
+    plan.lse_token = c.lse_token;
+    plan.count = static_cast<u32>(c.segments);
+    plan.tokens_q = static_cast<u32>(c.tokens_q);
+    plan.tokens_k = static_cast<u32>(c.tokens_k);
+    plan.heads_q = static_cast<u32>(c.heads_q);
+    plan.rows_per_item = warp_mma::kRowsPerItem;
+    plan.is_packed = c.is_packed;
+    plan.has_cu_seqlens = c.cu_seqlens_q.data != nullptr;
+    plan.has_kv_lens = c.kv_lens.data != nullptr;
+    launcher.run<prep::plan<>>("plan", {}, prep::kPlanThreads, sizeof(prep::PlanShared), plan);
+
+    const auto q = whole<const u16>(c.q, batches, c.tokens_q, c.heads_q, c.head_dim);
+    const auto k = whole<const u16>(c.k, batches, c.tokens_k, c.heads_kv, c.head_dim);
+    const auto v = whole<const u16>(c.v, batches, c.tokens_k, c.heads_kv, c.head_dim_v);
+
+    prep::Call prep_call;
+    prep_call.q = {q, strides(c.q)};
+    prep_call.k = {k, strides(c.k)};
+    prep_call.v = {v, strides(c.v)};
+    prep_call.q_batch = c.q.batch;
+    prep_call.k_batch = c.k.batch;
+    prep_call.v_batch = c.v.batch;
+    prep_call.segments = segments;
+    prep_call.segment_count = c.segments;
+    prep_call.total_q = c.total_q();
+    prep_call.total_k = c.total_k();
+    prep_call.heads_q = static_cast<u32>(c.heads_q);
+    prep_call.heads_kv = static_cast<u32>(c.heads_kv);
+    prep_call.channels = static_cast<u32>(c.head_dim);
+    prep_call.channels_v = static_cast<u32>(c.head_dim_v);
+    prep_call.is_f16 = c.q.element == Element::kF16;
+    prep_call.is_dim_128 = c.padded_dim() == 128;
+    prep_call.softmax_scale = c.softmax_scale;
+    prep_call.has_lse = c.lse != nullptr;
+
+    warp_mma::Params p{};
+    const bool is_f32 = c.out.element == Element::kF32;
+    p.out16 = is_f32 ? Global<u16>(nullptr, 0) : whole<u16>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v);
+    p.out32 = is_f32 ? whole<float>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v) : Global<float>(nullptr, 0);
+    p.out_strides = strides(c.out);
+    p.out_type = is_f32 ? warp_mma::Params::Out::kF32 : c.out.element == Element::kF16 ? warp_mma::Params::Out::kF16 : warp_mma::Params::Out::kBf16;
+    const auto even = [](i64 x) { return x % 2 == 0; };
+    p.pairs = even(c.head_dim_v) && c.out.channel == 1 && even(c.out.batch) && even(c.out.token) && even(c.out.head) &&
+              reinterpret_cast<std::uintptr_t>(c.out.data) % (is_f32 ? 8 : 4) == 0;
+    p.out_channels = static_cast<u32>(c.head_dim_v);
+    p.has_lse = c.lse != nullptr;
+    p.lse = {c.lse, c.lse != nullptr ? (batches - 1) * c.lse_batch + (c.heads_q - 1) * c.lse_head + (c.tokens_q - 1) * c.lse_token + 1 : 0};
+    p.lse_head = c.lse_head;
+    p.lse_token = c.lse_token;
+    p.segments = segments;
+    p.work = work;
+    p.segment_count = static_cast<u32>(c.segments);
+    p.heads_q = static_cast<u32>(c.heads_q);
+    p.heads_per_group = static_cast<u32>(c.heads_q / c.heads_kv);
+    p.is_causal = c.is_causal;
+    p.score_factor = c.softmax_scale * 1.4426950408889634f;
+
+    const u32 blocks = static_cast<u32>(c.blocks);
+    const bool is_wide = c.padded_dim() == 128;
+    if (c.recipe == Recipe::kFp8) {
+        prep::Packed packed;
+        packed.q8 = part<u8>(c, w.q8);
+        packed.k8 = part<u8>(c, w.k8);
+        packed.v8 = part<u8>(c, w.v8);
+        packed.q_factor = part<float>(c, w.q_factor);
+        packed.lse_shift = part<float>(c, w.lse_shift);
+        packed.k_scale = part<float>(c, w.k_scale);
+        packed.v_scale = part<float>(c, w.v_scale);
+        packed.v_mean = part<float>(c, w.v_mean);
+        packed.k_mean = part<float>(c, w.k_mean);
+        packed.partials = part<float>(c, w.partials);
+        prep::pack_fp8(prep_call, packed, launcher);
+        p.q8 = part<const u8>(c, w.q8);
+        p.k8 = part<const u8>(c, w.k8);
+        p.v8 = part<const u8>(c, w.v8);
+        p.q_factor = part<const float>(c, w.q_factor);
+        p.lse_shift = part<const float>(c, w.lse_shift);
+        p.k_scale = part<const float>(c, w.k_scale);
+        p.v_scale = part<const float>(c, w.v_scale);
+        p.v_mean = part<const float>(c, w.v_mean);
+        p.q_rows = c.total_q();
+        p.k_tiles = c.key_tiles(64);
+        if (c.block_scaled) {
+            (is_wide ? warp_mma::attention_fp8_128_block_scaled : warp_mma::attention_fp8_64_block_scaled)(launcher, p, blocks);
+        } else {
+            (is_wide ? warp_mma::attention_fp8_128 : warp_mma::attention_fp8_64)(launcher, p, blocks);
+        }
+    } else {
+        if (c.is_direct) {
+            p.q = q;
+            p.k = k;
+            p.v = v;
+            p.q_strides = strides(c.q);
+            p.k_strides = strides(c.k);
+            p.v_strides = strides(c.v);
+        } else {
+            prep::copy_16bit(prep_call, part<u16>(c, w.q16), part<u16>(c, w.k16), part<u16>(c, w.v16), launcher);
+            const i64 dim = c.padded_dim(), k_rows = 64 * c.key_tiles(64);
+            p.is_copy = true;
+            p.q = part<const u16>(c, w.q16);
+            p.k = part<const u16>(c, w.k16);
+            p.v = part<const u16>(c, w.v16);
+            p.q_strides = {dim, c.total_q() * dim, 1};
+            p.k_strides = p.v_strides = {dim, k_rows * dim, 1};
+        }
+        if (c.recipe == Recipe::kF16) {
+            (is_wide ? warp_mma::attention_f16_128 : warp_mma::attention_f16_64)(launcher, p, blocks);
+        } else {
+            (is_wide ? warp_mma::attention_bf16_128 : warp_mma::attention_bf16_64)(launcher, p, blocks);
+        }
+    }
+    if (c.zero_tail && c.is_packed && c.cu_seqlens_q.data != nullptr) {
+        prep::TailParams tail{};
+        tail.cu_seqlens_q = plan.cu_seqlens_q;
+        tail.cu_q_stride = c.cu_seqlens_q.stride;
+        tail.out16 = p.out16;
+        tail.out32 = p.out32;
+        tail.out_strides = p.out_strides;
+        tail.lse = p.lse;
+        tail.lse_head = p.lse_head;
+        tail.lse_token = p.lse_token;
+        tail.segments = plan.count;
+        tail.tokens_q = plan.tokens_q;
+        tail.heads_q = plan.heads_q;
+        tail.channels = p.out_channels;
+        tail.is_f32 = is_f32;
+        tail.has_lse = p.has_lse;
+        launcher.run<prep::zero_tail<>>("zero_tail", {blocks, static_cast<u32>(c.heads_q)}, prep::kTailThreads, 0, tail);
+    }
+}
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::cuda

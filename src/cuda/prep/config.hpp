@@ -1,0 +1,277 @@
+// The quantisers of recipe fp8, and the row copy of the 16-bit recipes: constants, shared-memory
+// plans, workspace extents, launch geometry and parameters.
+//
+// The chain is plan (plan.cuh), statistics, finalise (statistics.cuh), pack_q, pack_k, pack_v
+// (pack.cuh). Dim is the head size padded with zero channels, 64 or 128.
+//
+// A CTA works on one slot of one head. Slots are numbered through all segments, so that the host
+// only needs their capacity: segment s owns slots from first(s) on, where first(s) is
+//   statistics      Segment::stat_tile          = first key / 128 + s
+//   pack_k, pack_v  Segment::k_tile             = first key / 64 + s
+//   pack_q          Segment::q_row / 128 + s
+// No two segments meet: floor(a / n) + 1 >= ceil of what was added. The table must keep first(s)
+// from falling, for empty and invalid segments too. A slot that nobody owns costs one search.
+#pragma once
+
+#include "cuda/ptx/ptx.hpp"
+#include "cuda/tile/segments.hpp"
+
+namespace quatt::prep {
+inline namespace QUATT_ABI {
+
+using ptx::i32;
+using ptx::i64;
+using ptx::u16;
+using ptx::u32;
+using ptx::u64;
+using ptx::u8;
+using tile::kKeyTile;
+
+inline constexpr u32 kStatTile = 128;  // keys that one partial of the statistics covers
+inline constexpr u32 kQueryTile = 128;
+
+inline constexpr float kTarget = 448.0f;  // E4M3's largest number: what amax becomes
+inline constexpr float kLeastScale = 0x1p-126f;
+inline constexpr float kLeastMean = 1.0f / 64;  // part of a V channel's centred amax
+inline constexpr float kLog2E = 1.4426950408889634f;
+// NOTE: sums are of x / 256, so that 128 of the largest bf16 numbers do not overflow: a sum that is
+// not finite then says that an x is not. Exact, for subnormals of bf16 and f16 too.
+inline constexpr float kSumFactor = 0x1p-8f;
+inline constexpr u32 kInfBits = 0x7F800000u;
+
+// Keys of a V tile are stored in the order in which the accumulators of mma m16n8 leave them in a
+// lane, so that P needs no shuffle: of each 16, place 4t + i holds key 8(i / 2) + 2t + i % 2.
+inline constexpr u32 kKeyGroup = 16;
+
+// ---------------------------------------------------------------- packed places
+
+// Bytes are swizzled in 16-byte chunks inside a row, so that a tile copied flat into shared memory
+// has the 8 rows of an ldmatrix matrix in different banks: rows of 128 bytes, and of 64 bytes.
+[[nodiscard]] QUATT_HD constexpr u32 swizzled_chunk(u32 row_bytes, u32 row, u32 chunk) {
+    return row_bytes == 128 ? chunk ^ (row & 7) : chunk ^ (row / 2 & 3);
+}
+
+// ---------------------------------------------------------------- kernels
+
+// Channel sums of K, and of V sums, minima and maxima, of 128 keys.
+// 256 threads read rows of Dim / 8 pieces of 16 bytes: for Dim = 128, 8 + 8 loads a thread.
+enum Stat : u32 { kKSum, kVSum, kVMin, kVMax, kStats };
+
+template <u32 Dim>
+struct StatisticsConfig {
+    static constexpr u32 kThreads = 256, kWarps = kThreads / 32;
+    static constexpr u32 kPieces = Dim / 8;           // of a row; the lanes that share a row
+    static constexpr u32 kRows = kThreads / kPieces;  // at a time
+    static constexpr u32 kPasses = kStatTile / kRows;
+    static constexpr u32 kColumns = kStats * Dim;  // of a partial
+
+    struct SharedPlan {
+        float part[kWarps][kStats][Dim];  // channels in the order of statistics_channel
+    };
+    static_assert(kPieces <= 32 && kStatTile % kRows == 0 && kColumns % kThreads == 0);
+};
+
+// Folds the partials of one segment and head. 8 or 16 groups of lanes walk every 8th or 16th tile,
+// 4 channels a lane.
+template <u32 Dim>
+struct FinaliseConfig {
+    static constexpr u32 kThreads = 256;
+    static constexpr u32 kLanes = Dim / 4;  // of a group
+    static constexpr u32 kGroups = kThreads / kLanes;
+    static constexpr u32 kAhead = 4;  // tiles in flight a group
+
+    struct SharedPlan {
+        double sum[2][kGroups][Dim];  // K, V
+        float edge[2][kGroups][Dim];  // minimum and maximum of V
+    };
+    static_assert(sizeof(SharedPlan) <= 48 << 10);
+};
+
+// 128 query rows of one head; a warp owns 16 consecutive ones.
+template <u32 Dim>
+struct PackQConfig {
+    static constexpr u32 kThreads = 256, kWarps = kThreads / 32;
+    static constexpr u32 kPieces = Dim / 8;     // of a row; the lanes that share a row
+    static constexpr u32 kRows = 32 / kPieces;  // of a warp at a time
+    static constexpr u32 kWarpRows = kQueryTile / kWarps;
+    static constexpr u32 kPasses = kWarpRows / kRows;
+    static_assert(kPasses <= kPieces);
+};
+
+// 64 keys of one head.
+template <u32 Dim>
+struct PackKConfig {
+    static constexpr u32 kThreads = 128, kWarps = kThreads / 32;
+    static constexpr u32 kPieces = Dim / 8;
+    static constexpr u32 kRows = kThreads / kPieces;  // at a time
+    static constexpr u32 kPasses = kKeyTile / kRows;
+    static constexpr u32 kTileBytes = kKeyTile * Dim;
+
+    struct SharedPlan {
+        u32 amax[kWarps];  // bits
+    };
+    static_assert(kWarps == 4, "read as one U32x4");
+};
+
+// 64 keys of one head. A thread reads 4 channels of 16 keys, which are 4 whole chunks of the
+// transposed tile; shared memory only brings the chunks into the order of the tile.
+template <u32 Dim>
+struct PackVConfig {
+    static constexpr u32 kChunks = kKeyTile / kKeyGroup;  // of a channel's row
+    static constexpr u32 kLanes = Dim / 4;                // that share a row of the input
+    static constexpr u32 kThreads = kChunks * kLanes;
+    static constexpr u32 kTileBytes = Dim * kKeyTile;
+    static constexpr u32 kUnits = kTileBytes / 16;
+    static constexpr u32 kCopies = kUnits / kThreads;
+
+    struct SharedPlan {
+        ptx::U32x4 unit[kUnits];
+    };
+    static_assert(kCopies == 4 && kThreads % 32 == 0);
+};
+
+// Rows of 64 tokens of one head.
+template <u32 Dim>
+struct CopyRowsConfig {
+    static constexpr u32 kThreads = 128;
+    static constexpr u32 kPieces = Dim / 8;
+    static constexpr u32 kRows = kThreads / kPieces;  // at a time
+    static constexpr u32 kPasses = kKeyTile / kRows;
+};
+
+// ---------------------------------------------------------------- workspace extents and launches
+
+// `keys` and `queries` are capacities: of the packed stream, or batch items times tokens of each.
+[[nodiscard]] QUATT_HD constexpr i64 stat_slots(i64 keys, i64 segments) {
+    return keys / kStatTile + segments;
+}
+[[nodiscard]] QUATT_HD constexpr i64 key_tiles(i64 keys, i64 segments) {
+    return keys / kKeyTile + segments;
+}
+[[nodiscard]] QUATT_HD constexpr i64 query_slots(i64 queries, i64 segments) {
+    return queries / kQueryTile + segments;
+}
+// Of copy_rows, whose tiles have 64 rows.
+[[nodiscard]] QUATT_HD constexpr i64 row_slots(i64 queries, i64 segments) {
+    return queries / kKeyTile + segments;
+}
+
+// One-dimensional; blocks must be below 2^31, and a launch of 0 blocks is left out.
+struct Launch {
+    i64 blocks = 0;
+    u32 threads = 0, shared_bytes = 0;
+};
+
+template <u32 Dim>
+[[nodiscard]] QUATT_HD constexpr Launch statistics_launch(i64 stat_slots, i64 kv_heads) {
+    using C = StatisticsConfig<Dim>;
+    return {stat_slots * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
+}
+template <u32 Dim>
+[[nodiscard]] QUATT_HD constexpr Launch finalise_launch(i64 segments, i64 kv_heads) {
+    using C = FinaliseConfig<Dim>;
+    return {segments * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
+}
+template <u32 Dim>
+[[nodiscard]] QUATT_HD constexpr Launch pack_q_launch(i64 query_slots, i64 q_heads) {
+    return {query_slots * q_heads, PackQConfig<Dim>::kThreads, 0};
+}
+template <u32 Dim>
+[[nodiscard]] QUATT_HD constexpr Launch pack_k_launch(i64 key_tiles, i64 kv_heads) {
+    using C = PackKConfig<Dim>;
+    return {key_tiles * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
+}
+template <u32 Dim>
+[[nodiscard]] QUATT_HD constexpr Launch pack_v_launch(i64 key_tiles, i64 kv_heads) {
+    using C = PackVConfig<Dim>;
+    return {key_tiles * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
+}
+// `slots`: row_slots for Q, key_tiles for K and V.
+template <u32 Dim>
+[[nodiscard]] QUATT_HD constexpr Launch copy_rows_launch(i64 slots, i64 heads) {
+    return {slots * heads, CopyRowsConfig<Dim>::kThreads, 0};
+}
+
+// ---------------------------------------------------------------- parameters
+
+// [.., heads, channels], 16-bit.
+struct Input {
+    ptx::Global<const u16> data;
+    tile::Strides strides;
+};
+
+// Whether every row can be read 16 bytes at a time. `batch` is the number of elements between batch
+// items, 0 for a packed stream. Strides of an extent of 1 are to be given as 0.
+[[nodiscard]] QUATT_HD constexpr bool is_wide(u64 address, i64 batch, const tile::Strides& strides,
+                                              i64 channels) {
+    constexpr i64 kElements = 8;
+    return address % 16 == 0 && batch % kElements == 0 && strides.token % kElements == 0 &&
+           strides.head % kElements == 0 && (strides.channel == 1 || channels == 1) &&
+           channels % kElements == 0;
+}
+
+struct StatisticsParams {
+    ptx::Global<const ptx::U32x4> segments;  // [segments], see tile::load_segment
+    u32 segment_count;
+    u32 kv_heads, channels;
+    Input k, v;
+    i64 stat_slots;
+    ptx::Global<float> partials;  // [Hkv, stat_slots, kStats, Dim], sums times kSumFactor
+};
+
+struct FinaliseParams {
+    ptx::Global<const ptx::U32x4> segments;
+    u32 kv_heads;
+    i64 stat_slots;
+    ptx::Global<const float> partials;           // [Hkv, stat_slots, kStats, Dim]
+    ptx::Global<float> k_mean, v_mean, v_scale;  // [segments, Hkv, Dim]
+};
+
+struct PackQParams {
+    ptx::Global<const ptx::U32x4> segments;
+    u32 segment_count;
+    u32 q_heads, heads_per_group, channels;
+    Input q;
+    float softmax_scale;
+    bool has_lse_shift;
+    i64 q_rows;
+    ptx::Global<u8> q8;               // [Hq, q_rows, Dim] E4M3
+    ptx::Global<float> q_factor;      // [Hq, q_rows]: scale * (softmax_scale * log2 e)
+    ptx::Global<const float> k_mean;  // [segments, Hkv, Dim]; with has_lse_shift only
+    ptx::Global<float> lse_shift;     // [Hq, q_rows]: softmax_scale * q . k_mean; likewise
+};
+
+struct PackKParams {
+    ptx::Global<const ptx::U32x4> segments;
+    u32 segment_count;
+    u32 kv_heads, channels;
+    Input k;
+    i64 k_tiles;
+    ptx::Global<const float> k_mean;  // [segments, Hkv, Dim]
+    ptx::Global<u8> k8;               // [Hkv, k_tiles, 64 keys, Dim] E4M3, chunks swizzled
+    ptx::Global<float> k_scale;       // [Hkv, k_tiles]
+};
+
+struct PackVParams {
+    ptx::Global<const ptx::U32x4> segments;
+    u32 segment_count;
+    u32 kv_heads, channels;
+    Input v;
+    i64 k_tiles;
+    ptx::Global<const float> v_mean, v_scale;  // [segments, Hkv, Dim]
+    ptx::Global<u8> v8;  // [Hkv, k_tiles, Dim, 64 keys in stored order] E4M3, chunks swizzled
+};
+
+enum class Operand { kQ, kK, kV };
+
+struct CopyRowsParams {
+    ptx::Global<const ptx::U32x4> segments;
+    u32 segment_count;
+    u32 heads, channels;
+    Input x;
+    i64 rows;             // q_rows, or 64 * k_tiles
+    ptx::Global<u16> to;  // [H, rows, Dim]
+};
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::prep

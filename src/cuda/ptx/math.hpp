@@ -1,0 +1,110 @@
+// Scalar fp32 instructions.
+#pragma once
+
+#include "cuda/ptx/platform.hpp"
+
+#if !defined(__CUDACC__)
+#include <cmath>
+#endif
+
+namespace quatt::ptx {
+inline namespace QUATT_ABI {
+
+#if !defined(__CUDACC__)
+namespace host {
+
+// .ftz: subnormals become zeros of the same sign.
+inline float flush(float x) {
+    return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
+}
+
+}  // namespace host
+#endif
+
+// ex2.approx.ftz.f32: 2^x to 2 ulp; exact for integers. The host body rounds 2^x to nearest.
+// PTX ISA 9.7.3.21
+[[nodiscard]] QUATT_DEV float ex2(float x) {
+#if defined(__CUDACC__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return host::flush(std::exp2(host::flush(x)));
+#endif
+}
+
+// lg2.approx.ftz.f32. PTX ISA 9.7.3.20
+[[nodiscard]] QUATT_DEV float lg2(float x) {
+#if defined(__CUDACC__)
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return host::flush(std::log2(host::flush(x)));
+#endif
+}
+
+// rcp.approx.ftz.f32: 1/x to 1 ulp. PTX ISA 9.7.3.13
+[[nodiscard]] QUATT_DEV float rcp(float x) {
+#if defined(__CUDACC__)
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return host::flush(1.0f / host::flush(x));
+#endif
+}
+
+// fma.rn.f32. PTX ISA 9.7.3.6
+[[nodiscard]] QUATT_DEV float fma(float a, float b, float c) {
+#if defined(__CUDACC__)
+    return __fmaf_rn(a, b, c);
+#else
+    return std::fma(a, b, c);
+#endif
+}
+
+// max.f32: the other operand where one is NaN; +0 is above -0. PTX ISA 9.7.3.12
+[[nodiscard]] QUATT_DEV float max(float a, float b) {
+#if defined(__CUDACC__)
+    return fmaxf(a, b);
+#else
+    if (a == b) return std::signbit(a) ? b : a;
+    return std::fmax(a, b);
+#endif
+}
+
+// min.f32: the other operand where one is NaN; -0 is below +0. PTX ISA 9.7.3.11
+[[nodiscard]] QUATT_DEV float min(float a, float b) {
+#if defined(__CUDACC__)
+    return fminf(a, b);
+#else
+    if (a == b) return std::signbit(a) ? a : b;
+    return std::fmin(a, b);
+#endif
+}
+
+// cvt.rpi.f32.f32: up to an integer. PTX ISA 9.7.9.21
+[[nodiscard]] QUATT_DEV float ceil(float x) {
+#if defined(__CUDACC__)
+    return ceilf(x);
+#else
+    return std::ceil(x);
+#endif
+}
+
+// No instruction. Keeps the compiler from computing what depends on x before this point is
+// reached: it likes to move work out of a rare branch onto the common path.
+QUATT_DEV void pin([[maybe_unused]] float& x) {
+#if defined(__CUDACC__)
+    asm volatile("" : "+f"(x));
+#endif
+}
+QUATT_DEV void pin([[maybe_unused]] u32& x) {
+#if defined(__CUDACC__)
+    asm volatile("" : "+r"(x));
+#endif
+}
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::ptx

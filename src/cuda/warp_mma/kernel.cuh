@@ -1,0 +1,465 @@
+// Attention by mma.sync: persistent blocks take items (segment, head, 128 query rows) off a list, longest first. Each warp walks the
+// key tiles of its rows from the last to the first by the law of the softmax reference (docs/recipes.md).
+//
+// Fragments (docs/kernels/warp_mma.md): with g = lane / 4 and t = lane % 4 a lane holds the scores of rows g and g + 8 of each 16-row
+// block, columns 2t and 2t + 1 of each 8 keys. Index r = 2 * block + (row >= 8) numbers the rows of a lane.
+#pragma once
+
+#include "cuda/warp_mma/config.hpp"
+
+namespace quatt::warp_mma {
+inline namespace QUATT_ABI {
+
+template <class C>
+QUATT_DEV void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, ptx::Site site = ptx::Site::current()) {
+    if constexpr (C::kArithmetic == Arithmetic::kBf16) {
+        ptx::mma_bf16(d, a, b0, b1, site);
+    } else if constexpr (C::kArithmetic == Arithmetic::kF16) {
+        ptx::mma_f16(d, a, b0, b1, site);
+    } else if constexpr (C::kAtom == Atom::kBlockScaled) {
+        ptx::mma_e4m3_block_scaled(d, a, b0, b1, 0x7F7F7F7Fu, 0x7F7F7F7Fu, site);
+    } else {
+        ptx::mma_e4m3_fast(d, a, b0, b1, site);
+    }
+}
+
+// 16-byte chunk `chunk` of row `row`, in rows of RowBytes: eight rows of a matrix fall on eight different bank groups.
+template <u32 RowBytes>
+QUATT_DEV u32 place(u32 row, u32 chunk) {
+    constexpr u32 kMask = RowBytes == 64 ? 3 : 7;
+    const u32 key = RowBytes == 64 ? row / 2 : row;
+    return row * RowBytes + ((chunk & ~kMask) | ((chunk ^ key) & kMask)) * 16;
+}
+
+template <class C>
+QUATT_KERNEL(C::kThreads) attention(const Params p) {
+    using Plan = SharedPlan<C>;
+    constexpr Mutant kMutant = C::kMutant;
+    constexpr u32 kLaneRows = 2 * C::kBlocks;
+    const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id(), g = lane / 4, t = lane % 4;
+    const ptx::Shared shared = ptx::dynamic_shared(sizeof(Plan));
+    const auto stage_of = [&](u32 array, u32 stage) { return shared.sub(array + stage * C::kTileBytes, C::kTileBytes); };
+    const auto k_stage = [&](u32 stage) { return stage_of(offsetof(Plan, k), stage); };
+    const auto v_stage = [&](u32 stage) { return stage_of(offsetof(Plan, v), stage); };
+    const auto full = [&](u32 stage) { return shared.sub(offsetof(Plan, full) + 8 * stage, 8); };
+    const auto empty = [&](u32 stage) { return shared.sub(offsetof(Plan, empty) + 8 * stage, 8); };
+
+    if constexpr (C::kFp8) {
+        if (thread == 0) {
+            QUATT_UNROLL for (u32 s = 0; s < C::kStages; s++) {
+                ptx::mbarrier_init(full(s), 1);
+                ptx::mbarrier_init(empty(s), C::kWarps);
+            }
+            ptx::fence_mbarrier_init();
+        }
+        ptx::barrier_sync();
+    }
+    u32 filled = 0, used = 0;  // tiles since the start of the block, over all items
+
+    QUATT_NO_UNROLL for (;;) {
+        // ---------------------------------------------------------------- the next item
+        if (thread == 0) {
+            shared.store(offsetof(Plan, item), ptx::atomic_add(p.work, tile::kNextItem, 1u));
+        }
+        ptx::barrier_sync();
+        const u32 item = shared.load<u32>(offsetof(Plan, item));
+        ptx::barrier_sync();  // read by all before it is written again; 16 bit: nobody reads Q any more
+        if (item >= p.work.load(tile::kItems)) {
+            break;
+        }
+        u32 low = 0, high = p.segment_count - 1;  // the first segment in order whose item_end is above `item`
+        QUATT_NO_UNROLL while (low < high) {
+            const u32 middle = (low + high) / 2;
+            if (p.work.load(tile::kHeaderWords + i64(middle)) > item) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        const u32 first_item = low == 0 ? 0 : p.work.load(tile::kHeaderWords + i64(low) - 1);
+        const u32 segment = p.work.load(tile::kHeaderWords + i64(p.segment_count) + low);
+        const tile::Segment seg = tile::load_segment(p.segments, segment);
+        const u32 row_tiles = (u32(seg.q_len) + C::kRows - 1) / C::kRows;
+        const u32 head = (item - first_item) / row_tiles, kv_head = head / p.heads_per_group;
+        // Longest first under a causal mask.
+        const i32 item_row = i32((row_tiles - 1 - (item - first_item) % row_tiles) * C::kRows);
+        const i32 warp_row = item_row + i32(warp * 16 * C::kBlocks);
+        const auto row_of = [&](u32 r) { return warp_row + i32(16 * (r / 2) + 8 * (r % 2) + g); };
+        // Keys that row `row` sees: [0, last(row)). Bottom-right aligned.
+        const auto last = [&](i32 row) {
+            const i32 end = p.is_causal ? row + seg.k_len - seg.q_len + 1 : seg.k_len;
+            return end < 0 ? 0 : end > seg.k_len ? seg.k_len : end;
+        };
+        const i32 item_last = last(item_row + i32(C::kRows) - 1);
+        const i32 tiles = (item_last + i32(C::kKeys) - 1) / i32(C::kKeys);
+        const i32 unmasked = last(warp_row);  // keys below it are seen by every row of the warp
+
+        const i64 q_at = p.is_copy ? seg.q_row * p.q_strides.token : seg.q;
+        const i64 k_at = p.is_copy ? i64(seg.k_tile) * C::kKeys * p.k_strides.token : seg.k;
+        const i64 v_at = p.is_copy ? i64(seg.k_tile) * C::kKeys * p.v_strides.token : seg.v;
+
+        // ---------------------------------------------------------------- requests
+        const auto fill = [&](i32 key_tile) {
+            const u32 stage = filled % C::kStages;
+            if constexpr (C::kFp8) {
+                if (thread == 0) {
+                    const i64 at = (i64(kv_head) * p.k_tiles + seg.k_tile + key_tile) * C::kTileBytes;
+                    if constexpr (kMutant != Mutant::kNoFreeWait) {
+                        ptx::mbarrier_wait(empty(stage), (filled / C::kStages + 1) % 2);
+                    }
+                    ptx::mbarrier_arrive_expect_tx(full(stage), 2 * C::kTileBytes);
+                    ptx::bulk_load(k_stage(stage), p.k8.sub(at, C::kTileBytes), C::kTileBytes, full(stage));
+                    ptx::bulk_load(v_stage(stage), p.v8.sub(at, C::kTileBytes), C::kTileBytes, full(stage));
+                }
+            } else {
+                constexpr u32 kChunks = C::kRowBytes / 16;
+                QUATT_UNROLL for (u32 i = 0; i < C::kTileBytes / 16 / C::kThreads; i++) {
+                    const u32 index = thread + i * C::kThreads, row = index / kChunks, chunk = index % kChunks;
+                    const i64 key = i64(key_tile) * C::kKeys + row;
+                    const bool is_real = key < seg.k_len || kMutant == Mutant::kNoZeroFill;
+                    const u32 bytes = is_real ? 16 : 0, to = place<C::kRowBytes>(row, chunk);
+                    const i64 k_from = k_at + kv_head * p.k_strides.head + key * p.k_strides.token + 8 * chunk;
+                    const i64 v_from = v_at + kv_head * p.v_strides.head + key * p.v_strides.token + 8 * chunk;
+                    ptx::cp_async<16>(k_stage(stage), to, p.k, is_real ? k_from : 0, bytes);
+                    ptx::cp_async<16>(v_stage(stage), to, p.v, is_real ? v_from : 0, bytes);
+                }
+                ptx::cp_async_commit();
+            }
+            filled++;
+        };
+
+        // ---------------------------------------------------------------- Q and the rows' state
+        u32 q[C::kFp8 ? C::kKSteps : 1][4];  // 8 bit: A fragments of 16 rows
+        float factor[kLaneRows];
+        const ptx::Shared q_shared = shared.sub(offsetof(Plan, q), C::kFp8 ? 16 : C::kRows * C::kRowBytes);
+        if constexpr (C::kFp8) {
+            const i64 head_row = i64(head) * p.q_rows + seg.q_row;
+            QUATT_UNROLL for (u32 r = 0; r < 2; r++) {
+                const bool is_real = row_of(r) < seg.q_len;
+                const i64 row = head_row + (is_real ? row_of(r) : 0);
+                factor[r] = is_real ? p.q_factor.load(row) : 0.0f;
+                QUATT_UNROLL for (u32 s = 0; s < C::kKSteps; s++) QUATT_UNROLL for (u32 half = 0; half < 2; half++) {
+                    q[s][2 * half + r] = is_real ? p.q8.template load<u32>(row * C::kDim + 32 * s + 16 * half + 4 * t) : 0;
+                }
+            }
+        } else {
+            constexpr u32 kChunks = C::kRowBytes / 16;
+            QUATT_UNROLL for (u32 i = 0; i < C::kRows * kChunks / C::kThreads; i++) {
+                const u32 index = thread + i * C::kThreads, row = index / kChunks, chunk = index % kChunks;
+                const bool is_real = item_row + i32(row) < seg.q_len;
+                const i64 at = q_at + head * p.q_strides.head + (item_row + i64(row)) * p.q_strides.token + 8 * chunk;
+                ptx::cp_async<16>(q_shared, place<C::kRowBytes>(row, chunk), p.q, is_real ? at : 0, is_real ? 16 : 0);
+            }
+            QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                factor[r] = p.score_factor;
+            }
+        }
+        QUATT_UNROLL for (u32 i = 0; i < C::kAhead; i++) {
+            if (i32(i) < tiles) {
+                fill(tiles - 1 - i32(i));
+            }
+        }
+
+        float o[C::kBlocks][C::kOutTiles][4] = {};
+        float l[kLaneRows] = {}, m[kLaneRows], highest[kLaneRows];
+        bool look[kLaneRows] = {};  // the tile before raised m by 8 or more
+        bool any_look = false;      // in some row of the warp
+        QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+            m[r] = highest[r] = C::kNoReference;
+        }
+        // Everything summed under the old reference follows, by an exact power of two.
+        const auto move = [&](u32 r, float to) {
+            const float f = ptx::ex2(m[r] - to);
+            m[r] = to;
+            highest[r] = ptx::max(highest[r], to);
+            l[r] *= f;
+            QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
+                o[r / 2][n][2 * (r % 2)] *= f;
+                o[r / 2][n][2 * (r % 2) + 1] *= f;
+            }
+        };
+
+        // ---------------------------------------------------------------- key tiles, last to first
+        const auto k_scales = p.k_scale.sub(C::kFp8 ? i64(kv_head) * p.k_tiles + seg.k_tile : 0, C::kFp8 ? tiles : 0);
+        float next_scale = C::kFp8 && tiles > 0 ? k_scales.load(tiles - 1) : 1.0f;
+        QUATT_NO_UNROLL for (i32 key_tile = tiles - 1; key_tile >= 0; key_tile--) {
+            const u32 stage = used % C::kStages;
+            if constexpr (C::kFp8) {
+                if (key_tile >= i32(C::kAhead)) {
+                    fill(key_tile - i32(C::kAhead));
+                }
+                if constexpr (kMutant != Mutant::kNoFullWait) {
+                    ptx::mbarrier_wait(full(stage), used / C::kStages % 2);
+                }
+            } else {
+                if constexpr (kMutant != Mutant::kNoFullWait) {
+                    ptx::cp_async_wait<0>();
+                }
+                if constexpr (kMutant != Mutant::kNoFreeWait) {
+                    ptx::barrier_sync();  // the tile is here for all, and all have left the other stage
+                }
+                if (key_tile > 0) {
+                    fill(key_tile - 1);
+                }
+            }
+            used++;
+            const ptx::Shared ks = k_stage(stage), vs = v_stage(stage);
+
+            // t = score * scaled[r], in log2 units
+            float scaled[kLaneRows];
+            QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                scaled[r] = factor[r] * next_scale;
+            }
+            if (C::kFp8 && key_tile > 0) {
+                next_scale = k_scales.load(key_tile - 1);
+            }
+
+            float s[C::kBlocks][C::kScoreTiles][4];
+            const auto scores = [&] {
+                QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) {
+                    QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+                        s[b][n][i] = 0;
+                    }
+                }
+                if constexpr (C::kFp8) {
+                    QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) QUATT_UNROLL for (u32 i = 0; i < C::kKSteps / 2; i++) {
+                        u32 b[4];  // 8 keys x 64 channels
+                        ptx::ldmatrix_x4(b, ks, place<C::kRowBytes>(8 * n + lane % 8, 4 * i + lane / 8));
+                        multiply<C>(s[0][n], q[2 * i], b[0], b[1]);
+                        multiply<C>(s[0][n], q[2 * i + 1], b[2], b[3]);
+                    }
+                } else {
+                    QUATT_UNROLL for (u32 step = 0; step < C::kKSteps; step++) {
+                        u32 a[C::kBlocks][4];
+                        QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) {
+                            const u32 row = 16 * (warp * C::kBlocks + b) + lane % 16;
+                            ptx::ldmatrix_x4(a[b], q_shared, place<C::kRowBytes>(row, 2 * step + lane / 16));
+                        }
+                        QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n += 2) {
+                            u32 b[4];  // 16 keys x 16 channels
+                            ptx::ldmatrix_x4(b, ks, place<C::kRowBytes>(8 * (n + lane / 16) + lane % 8, 2 * step + lane / 8 % 2));
+                            QUATT_UNROLL for (u32 i = 0; i < C::kBlocks; i++) {
+                                multiply<C>(s[i][n], a[i], b[0], b[1]);
+                                multiply<C>(s[i][n + 1], a[i], b[2], b[3]);
+                            }
+                        }
+                    }
+                }
+                if ((key_tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
+                    QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                        const i32 seen = last(row_of(r)) - key_tile * i32(C::kKeys) - i32(2 * t);  // of this lane's first key on
+                        QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) QUATT_UNROLL for (u32 i = 0; i < 2; i++) {
+                            float& x = s[r / 2][n][2 * (r % 2) + i];
+                            x = i32(8 * n + i) < seen ? x : -INFINITY;
+                        }
+                    }
+                }
+            };
+            // ceil of the row's largest t, NaN ignored. NOTE: pinned, or the compiler hoists it out of the rare branches.
+            const auto ceil_maximum = [&](u32 r) {
+                QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) {
+                    ptx::pin(s[r / 2][n][2 * (r % 2)]);
+                    ptx::pin(s[r / 2][n][2 * (r % 2) + 1]);
+                }
+                float x = ptx::max(s[r / 2][0][2 * (r % 2)], s[r / 2][0][2 * (r % 2) + 1]);
+                QUATT_UNROLL for (u32 n = 1; n < C::kScoreTiles; n++) {
+                    x = ptx::max(x, ptx::max(s[r / 2][n][2 * (r % 2)], s[r / 2][n][2 * (r % 2) + 1]));
+                }
+                x = ptx::max(x, ptx::shfl_xor(x, 1));
+                x = ptx::max(x, ptx::shfl_xor(x, 2));
+                return ptx::ceil(x * scaled[r]);
+            };
+            scores();
+
+            // Looks. In a warp's first tile the same look finds the reference at once: every row would overflow.
+            const bool is_first = key_tile == tiles - 1, is_border = key_tile % i32(C::kIntervalTiles) == i32(C::kIntervalTiles) - 1;
+            bool rose[kLaneRows] = {};
+            if (is_first || (C::kLooks && (is_border || any_look))) {
+                QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                    const float x = ceil_maximum(r);
+                    const bool is_number = x > -INFINITY && x < INFINITY;
+                    const bool may_fall = C::kLooks && (is_first || is_border || look[r]) && x <= m[r] - C::kRise;
+                    if (is_number && m[r] == C::kNoReference && is_first) {
+                        move(r, x);
+                        rose[r] = true;
+                    } else if (x > -INFINITY && may_fall) {
+                        move(r, ptx::max(x, highest[r] - C::kFallLimit));
+                    }
+                }
+            }
+
+            u32 pf[C::kBlocks][C::kPSteps][4];  // P as A fragments
+            float sum[kLaneRows];
+            bool any_rose = is_first;
+            QUATT_NO_UNROLL for (bool redone = false;; redone = true) {
+                QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                    sum[r] = 0;
+                }
+                bool over[kLaneRows];
+                QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) {
+                    u32 top[2] = {0, 0};  // bits that show a code at the end of its range
+                    QUATT_UNROLL for (u32 step = 0; step < C::kPSteps; step++) QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+                        // Register i of an A fragment: row half i % 2, keys of score tile(s) n.
+                        const u32 half = i % 2, r = 2 * b + half;
+                        const u32 n = C::kFp8 ? 4 * step + 2 * (i / 2) : 2 * step + i / 2;
+                        const float c = C::kExponent - m[r];
+                        float e[C::kFp8 ? 4 : 2];
+                        QUATT_UNROLL for (u32 j = 0; j < (C::kFp8 ? 4 : 2); j++) {
+                            e[j] = ptx::ex2(ptx::fma(s[b][n + j / 2][2 * half + j % 2], scaled[r], c));
+                            sum[r] += e[j];
+                        }
+                        if constexpr (C::kFp8) {
+                            pf[b][step][i] = ptx::pack_e4m3x4(e[0], e[1], e[2], e[3]);
+                            top[half] |= pf[b][step][i] + 0x02020202u;
+                        } else if constexpr (C::kArithmetic == Arithmetic::kF16) {
+                            pf[b][step][i] = ptx::pack_f16x2(e[0], e[1]);
+                            top[half] |= pf[b][step][i] + 0x08000800u;
+                        } else {
+                            pf[b][step][i] = ptx::pack_bf16x2(e[0], e[1]);
+                        }
+                    }
+                    QUATT_UNROLL for (u32 half = 0; half < 2; half++) {
+                        // bf16: the row's sum counts, a quarter of which some lane must have.
+                        over[2 * b + half] = C::kArithmetic == Arithmetic::kBf16 ? !(sum[2 * b + half] < 0x1p62f)
+                                             : C::kFp8                           ? (top[half] & 0x80808080u) != 0
+                                                                                 : (top[half] & 0x80008000u) != 0;
+                    }
+                }
+                if (redone || kMutant == Mutant::kNoRedo) {
+                    break;  // NOTE: NaN would ask for ever
+                }
+                bool any_over = over[0];
+                QUATT_UNROLL for (u32 r = 1; r < kLaneRows; r++) {
+                    any_over = any_over || over[r];
+                }
+                if (!ptx::any(any_over)) {
+                    break;
+                }
+                if constexpr (!C::kFp8) {
+                    scores();  // its registers have gone to P
+                }
+                any_rose = false;
+                QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                    bool row_over = (ptx::ballot(over[r]) >> (lane & 28u) & 0xFu) != 0;  // the same in the four lanes of a row
+                    if constexpr (C::kArithmetic == Arithmetic::kBf16) {
+                        float all = sum[r] + ptx::shfl_xor(sum[r], 1);
+                        all += ptx::shfl_xor(all, 2);
+                        row_over = !(all < 0x1p64f);
+                    }
+                    const float x = ceil_maximum(r);
+                    if (row_over && x > m[r]) {
+                        rose[r] = rose[r] || x - m[r] >= C::kRise;
+                        move(r, x);
+                    }
+                    any_rose = any_rose || rose[r];
+                }
+                any_rose = ptx::any(any_rose);
+            }
+            any_look = C::kLooks && any_rose;
+            if (C::kLooks) {
+                QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                    look[r] = rose[r];
+                }
+            }
+            QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                l[r] += sum[r];
+            }
+
+            if constexpr (C::kFp8) {
+                QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
+                    u32 b[4];  // 8 channels x 64 keys
+                    ptx::ldmatrix_x4(b, vs, place<64>(8 * n + lane % 8, lane / 8));
+                    multiply<C>(o[0][n], pf[0][0], b[0], b[1]);
+                    multiply<C>(o[0][n], pf[0][1], b[2], b[3]);
+                }
+                if constexpr (kMutant != Mutant::kNoProxyFence) {
+                    ptx::fence_proxy_async();  // our reads come before the copy that refills the stage
+                }
+                ptx::syncwarp();
+                if (lane == 0) {
+                    ptx::mbarrier_arrive(empty(stage));
+                }
+            } else {
+                QUATT_UNROLL for (u32 step = 0; step < C::kPSteps; step++) QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n += 2) {
+                    u32 b[4];  // 16 keys x 16 channels
+                    ptx::ldmatrix_x4_trans(b, vs, place<C::kRowBytes>(16 * step + lane % 16, n + lane / 16));
+                    QUATT_UNROLL for (u32 i = 0; i < C::kBlocks; i++) {
+                        multiply<C>(o[i][n], pf[i][step], b[0], b[1]);
+                        multiply<C>(o[i][n + 1], pf[i][step], b[2], b[3]);
+                    }
+                }
+            }
+        }
+        if (!C::kFp8 && tiles <= 0) {
+            ptx::cp_async_wait<0>();  // Q's copies, which no tile waited for
+        }
+
+        // ---------------------------------------------------------------- results
+        const i64 scales_at = (i64(segment) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
+        QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+            l[r] += ptx::shfl_xor(l[r], 1);
+            l[r] += ptx::shfl_xor(l[r], 2);
+            const bool has_key = l[r] != 0;  // NaN is one
+            if (p.has_lse && t == 0 && row_of(r) < seg.q_len) {
+                float lse = (m[r] - C::kExponent + ptx::lg2(l[r])) * 0.6931471805599453f;
+                if constexpr (C::kFp8) {
+                    lse += p.lse_shift.load(i64(head) * p.q_rows + seg.q_row + row_of(r));
+                }
+                p.lse.store(seg.lse + head * p.lse_head + row_of(r) * p.lse_token, has_key ? lse : -INFINITY);
+            }
+            const float inverse = has_key ? 1.0f / l[r] : 0.0f;
+            QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
+                float &y0 = o[r / 2][n][2 * (r % 2)], &y1 = o[r / 2][n][2 * (r % 2) + 1];
+                y0 *= inverse;
+                y1 *= inverse;
+                if constexpr (C::kFp8) {
+                    const auto scale = p.v_scale.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
+                    const auto mean = p.v_mean.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
+                    y0 = ptx::fma(y0, scale.x, has_key ? mean.x : 0.0f);
+                    y1 = ptx::fma(y1, scale.y, has_key ? mean.y : 0.0f);
+                }
+            }
+        }
+        // emit(element of out, channel, y of it, y of the next channel). NOTE: the cases are apart, and each small, or the compiler
+        // keeps a loop and moves o to local memory.
+        const auto each = [&](auto&& emit) {
+            QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                if (row_of(r) < seg.q_len) {
+                    const i64 at = seg.out + head * p.out_strides.head + row_of(r) * p.out_strides.token;
+                    QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
+                        const u32 channel = 8 * n + 2 * t;
+                        if (channel < p.out_channels) {
+                            emit(at, channel, o[r / 2][n][2 * (r % 2)], o[r / 2][n][2 * (r % 2) + 1]);
+                        }
+                    }
+                }
+            }
+        };
+        const auto pack = [&](float x, float y) { return p.out_type == Params::Out::kF16 ? ptx::pack_f16x2(x, y) : ptx::pack_bf16x2(x, y); };
+        if (p.pairs && p.out_type == Params::Out::kF32) {
+            each([&](i64 at, u32 channel, float x, float y) { p.out32.store(at + channel, ptx::F32x2{x, y}); });
+        } else if (p.pairs) {
+            each([&](i64 at, u32 channel, float x, float y) { p.out16.store(at + channel, pack(x, y)); });
+        } else {
+            each([&](i64 at, u32 channel, float x, float y) {
+                const u32 packed = pack(x, y);
+                const i64 first = at + channel * p.out_strides.channel, second = first + p.out_strides.channel;
+                const bool both = channel + 1 < p.out_channels;
+                if (p.out_type == Params::Out::kF32) {
+                    p.out32.store(first, x);
+                    if (both) {
+                        p.out32.store(second, y);
+                    }
+                } else {
+                    p.out16.store(first, u16(packed));
+                    if (both) {
+                        p.out16.store(second, u16(packed >> 16));
+                    }
+                }
+            });
+        }
+    }
+}
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::warp_mma

@@ -1,0 +1,242 @@
+// One block (CTA) as it runs: its threads, its shared memory, its barriers, its copies in flight.
+//
+// The ptx wrappers' host bodies call what is declared here, through block() and self().
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "simt/clocks.hpp"
+#include "simt/fiber.hpp"
+#include "simt/reporter.hpp"
+#include "simt/shadow.hpp"
+#include "simt/tensor_map.hpp"
+#include "simt/types.hpp"
+
+namespace quatt::simt {
+
+inline constexpr std::uint32_t kLanes = 32;
+inline constexpr std::uint32_t kAllLanes = ~0u;
+inline constexpr std::uint32_t kNamedBarriers = 16;
+inline constexpr std::uint32_t kMaxMbarriers = 64;
+// Dynamic shared memory starts at address 0, which swizzles and alignments take for aligned to
+// the 1024 bytes that the native wrapper asks for.
+inline constexpr std::uint32_t kMaxSharedBytes = 228 << 10;
+
+// Thrown through a kernel when its block is given up.
+struct Cancelled {};
+
+struct AsyncCopy {
+    enum class Kind : std::uint8_t { kCopy, kLoad, kStore };
+    static constexpr std::uint64_t kNotDue = ~std::uint64_t{0};
+
+    Kind kind = Kind::kCopy;
+    bool landed = false;
+    std::uint32_t thread = 0;
+    std::uint32_t shared = 0, bytes = 0;
+    std::uint8_t* global = nullptr;  // unless it is a tensor copy
+    std::uint32_t source_bytes = 0;  // the rest is zeros
+    const TensorMap* map = nullptr;
+    std::int32_t origin[TensorMap::kMaxRank] = {};
+    std::uint32_t group = 0;     // kCopy, kStore
+    std::uint32_t mbarrier = 0;  // kLoad: index, and the phase it was issued in
+    std::uint32_t phase = 0;
+    std::uint64_t due = kNotDue;
+    Site site;
+};
+
+struct Lane {
+    Fiber fiber;
+    std::uint32_t thread = 0;
+    bool done = false;
+    Site site;  // where it waits, and for what
+    const char* what = "";
+    std::uint32_t copy_group = 0, store_group = 0;
+    std::vector<AsyncCopy> copies, stores;
+};
+
+struct Warp {
+    std::uint32_t ready = 0, alive = 0;  // lanes
+    std::uint32_t arrived = 0;           // at the collective `what`
+    const char* what = "";
+    Site site;
+    void* operands[kLanes] = {};
+};
+
+struct NamedBarrier {
+    std::uint32_t expected = 0, arrived = 0;  // threads
+    std::uint32_t warps = 0, waiting = 0;     // warps that arrived; those of them that wait
+    Site site;                                // of the first arrival
+    Knowledge knowledge;
+};
+
+struct Mbarrier {
+    std::uint32_t offset = 0;
+    std::uint32_t actor = 0;  // in the vector clocks
+    std::uint32_t count = 0, pending = 0;
+    std::int64_t transactions = 0;
+    std::uint32_t phase = 0;
+    std::uint32_t init_thread = 0, init_time = 0;
+    bool init_fenced = false;
+    bool has_load = false;
+    std::uint32_t last_load_phase = 0;
+    Site init_site, load_site;
+    Knowledge arriving, completed;
+    std::vector<std::uint32_t> waiters;  // threads
+};
+
+struct Launch {
+    std::string kernel;
+    Dim3 grid;
+    Dim3 threads;
+    std::uint32_t shared_bytes = 0;
+};
+
+class Block {
+public:
+    Block(const Launch& launch, const Options& options, Stacks& stacks);
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    // Runs one block to its end; `call(kernel)` is the body of each thread.
+    void run(Dim3 index, void (*call)(const void*), const void* kernel);
+
+    [[nodiscard]] const Launch& launch() const { return launch_; }
+    [[nodiscard]] Dim3 index() const { return index_; }
+    [[nodiscard]] const Reporter& reporter() const { return reporter_; }
+    [[nodiscard]] Statistics& statistics() { return statistics_; }
+    [[nodiscard]] std::uint8_t* shared(std::uint32_t offset) { return &shared_[offset]; }
+    [[nodiscard]] std::uint32_t shared_bytes() const { return launch_.shared_bytes; }
+    [[nodiscard]] Shadow& shadow() { return shadow_; }
+
+    // ---- reports
+    void report(Fault fault, const Site& site, const std::string& detail = {});
+    [[noreturn]] void give_up(Fault fault, const Site& site, const std::string& detail);
+    // Every call into the executor counts; what never calls in is beyond its reach.
+    void step(const Site& site);
+
+    // ---- warp collectives: each lane brings its operands, the last one computes for all
+    template <class Operands, class Compute>
+    void collective(const char* what, const Site& site, Operands& mine, Compute compute);
+    // Orders the memory accesses of the warp's lanes (__syncwarp); called inside a collective.
+    void sync_lanes();
+
+    // ---- barriers of the block
+    void barrier(std::uint32_t id, std::uint32_t count, bool wait, const Site& site);
+    void mbarrier_init(std::uint32_t offset, std::uint32_t count, const Site& site);
+    void mbarrier_arrive(std::uint32_t offset, std::uint32_t count, const Site& site);
+    void mbarrier_expect(std::uint32_t offset, std::uint32_t bytes, const Site& site);
+    bool mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const Site& site);
+    void fence_mbarrier_init(const Site& site);
+    void fence_proxy_async(const Site& site);
+
+    // ---- asynchronous copies; bounds and alignment are checked by the wrappers
+    void copy(std::uint32_t shared, const std::uint8_t* global, std::uint32_t bytes,
+              std::uint32_t source_bytes, const Site& site);
+    void copy_commit(const Site& site);
+    void copy_wait(std::uint32_t groups_left, const Site& site);
+    void bulk_load(std::uint32_t shared, const std::uint8_t* global, std::uint32_t bytes,
+                   std::uint32_t mbarrier, const Site& site);
+    void bulk_store(std::uint8_t* global, std::uint32_t shared, std::uint32_t bytes,
+                    const Site& site);
+    void tensor_load(std::uint32_t shared, const TensorMap& map, const std::int32_t* origin,
+                     std::uint32_t mbarrier, const Site& site);
+    void tensor_store(const TensorMap& map, const std::int32_t* origin, std::uint32_t shared,
+                      const Site& site);
+    void store_commit(const Site& site);
+    // Until the source has been read (.read); what others see of the target is not modelled.
+    void store_wait(std::uint32_t groups_left, const Site& site);
+
+private:
+    static void lane_main(boost::context::detail::transfer_t transfer);
+    void finish(Lane& lane, bool kernel_returned);
+
+    // ---- scheduling (schedule.cpp)
+    [[nodiscard]] Lane* pick(const Lane* current, bool leave_warp);
+    [[nodiscard]] std::uint32_t pick_warp(std::uint32_t ready_warps, std::uint32_t current);
+    void switch_to(Lane* next);
+    // Lets others run; returns when this lane is chosen again.
+    void yield(Lane& lane, bool leave_warp);
+    void enter_collective(const char* what, const Site& site, void* operands);
+    [[nodiscard]] bool all_arrived(const Warp& warp) const { return warp.arrived == kAllLanes; }
+    void after_collective(Lane& lane);
+    void report_deadlock();
+    void end_checks();
+
+    // ---- synchronisation (sync.cpp)
+    [[nodiscard]] Mbarrier* find_mbarrier(std::uint32_t offset, const char* what, const Site& site);
+    void complete_phase_if_done(Mbarrier& mbarrier);
+    void arrive(Warp& warp, std::uint32_t id, std::uint32_t count, bool wait, const Site& site);
+    void leave_checks(Lane& lane);
+
+    // ---- copies (copies.cpp)
+    void schedule(AsyncCopy& copy);
+    void land(AsyncCopy& copy);
+    void land_due();
+    bool land_one_load();
+    void start_load(AsyncCopy load, std::uint32_t mbarrier_offset);
+    void start_store(AsyncCopy store);
+
+    Launch launch_;
+    Options options_;
+    Stacks& stacks_;
+    Clocks clocks_;
+    Reporter reporter_;
+    Shadow shadow_{clocks_, reporter_};
+    Random random_{0};
+    Statistics statistics_;
+    Dim3 index_;
+
+    std::vector<std::uint8_t> shared_;
+    std::vector<Lane> lanes_;
+    std::vector<Warp> warps_;
+    std::vector<NamedBarrier> barriers_;
+    std::vector<Mbarrier> mbarriers_;
+    std::vector<std::int8_t> mbarrier_at_;  // [offset / 8]: index, or -1
+    std::vector<AsyncCopy> loads_;          // bulk loads that have not landed
+    Knowledge scratch_;
+
+    Completion completion_ = Completion::kAtOnce;
+    WarpOrder order_ = WarpOrder::kRandom;
+    std::uint32_t ready_warps_ = 0, starved_warp_ = 0, first_lane_ = 0, preempt_in_256_ = 0;
+    std::uint64_t steps_ = 0, next_due_ = AsyncCopy::kNotDue;
+    std::uint32_t done_ = 0;
+    bool cancelling_ = false;
+    Fiber main_;
+    void (*call_)(const void*) = nullptr;
+    const void* kernel_ = nullptr;
+
+    friend Block& block();
+    friend Lane& self();
+    static inline thread_local constinit Block* t_block = nullptr;
+    static inline thread_local constinit Lane* t_lane = nullptr;
+};
+
+// The block and the thread that run. Only valid inside a launch.
+[[nodiscard]] inline Block& block() {
+    return *Block::t_block;
+}
+[[nodiscard]] inline Lane& self() {
+    return *Block::t_lane;
+}
+
+template <class Operands, class Compute>
+void Block::collective(const char* what, const Site& site, Operands& mine, Compute compute) {
+    Lane& lane = *t_lane;
+    Warp& warp = warps_[lane.thread / kLanes];
+    enter_collective(what, site, &mine);
+    if (!all_arrived(warp)) {
+        yield(lane, false);
+        return;
+    }
+    warp.arrived = 0;
+    warp.ready = kAllLanes;
+    ready_warps_ |= 1u << lane.thread / kLanes;
+    compute(reinterpret_cast<Operands* const*>(warp.operands));
+    after_collective(lane);
+}
+
+}  // namespace quatt::simt

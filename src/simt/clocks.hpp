@@ -1,0 +1,98 @@
+// Vector clocks: who knows of whose accesses.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace quatt::simt {
+
+// What one synchronisation object carries from those that arrive to those that wait.
+struct Knowledge {
+    std::vector<std::uint32_t> known, fenced;
+};
+
+// One clock a thread. Actors are the threads of a block, followed by its mbarriers: an
+// asynchronous write "by" an mbarrier at time p + 1 is known to whoever has seen its phase p end.
+// A thread's accesses carry its own time, which moves on whenever it tells others about them.
+//
+// Beside it, what a thread knows to lie before a proxy fence: only that may be touched by the
+// asynchronous proxy.
+class Clocks {
+public:
+    void reset(std::uint32_t threads, std::uint32_t mbarriers) {
+        threads_ = threads;
+        width_ = threads + mbarriers;
+        used_ = threads;
+        has_fence_ = false;
+        known_.assign(std::size_t{threads_} * width_, 0);
+        fenced_.assign(std::size_t{threads_} * threads_, 0);
+        for (std::uint32_t t = 0; t < threads_; t++)
+            known(t)[t] = 1;
+    }
+
+    [[nodiscard]] const std::uint32_t* known_by(std::uint32_t thread) const {
+        return &known_[std::size_t{thread} * width_];
+    }
+    [[nodiscard]] const std::uint32_t* fenced_for(std::uint32_t thread) const {
+        return &fenced_[std::size_t{thread} * threads_];
+    }
+    [[nodiscard]] std::uint32_t now(std::uint32_t thread) const { return known_by(thread)[thread]; }
+    [[nodiscard]] std::uint32_t threads() const { return threads_; }
+    // An actor for one more mbarrier, or 0 when there is no room.
+    [[nodiscard]] std::uint32_t add_mbarrier() { return used_ < width_ ? used_++ : 0; }
+
+    // fence.proxy.async
+    void fence(std::uint32_t thread) {
+        has_fence_ = true;
+        std::copy_n(known(thread), threads_, fenced(thread));
+        known(thread)[thread]++;
+    }
+
+    void release(std::uint32_t thread, Knowledge& into) {
+        into.known.resize(width_);
+        raise(into.known.data(), known(thread), used_);
+        if (has_fence_) {
+            into.fenced.resize(threads_);
+            raise(into.fenced.data(), fenced(thread), threads_);
+        }
+        known(thread)[thread]++;
+    }
+
+    void acquire(std::uint32_t thread, const Knowledge& from) {
+        raise(known(thread), from.known.data(), from.known.size());
+        raise(fenced(thread), from.fenced.data(), from.fenced.size());
+    }
+
+    static void join(Knowledge& into, const Knowledge& from) {
+        into.known.resize(std::max(into.known.size(), from.known.size()));
+        into.fenced.resize(std::max(into.fenced.size(), from.fenced.size()));
+        raise(into.known.data(), from.known.data(), from.known.size());
+        raise(into.fenced.data(), from.fenced.data(), from.fenced.size());
+    }
+
+    // All of them learn what any of them knows.
+    void meet(std::uint32_t first_thread, std::uint32_t count, Knowledge& scratch) {
+        scratch.known.assign(width_, 0);
+        scratch.fenced.clear();
+        for (std::uint32_t t = first_thread; t < first_thread + count; t++)
+            release(t, scratch);
+        for (std::uint32_t t = first_thread; t < first_thread + count; t++)
+            acquire(t, scratch);
+    }
+
+private:
+    std::uint32_t* known(std::uint32_t thread) { return &known_[std::size_t{thread} * width_]; }
+    std::uint32_t* fenced(std::uint32_t thread) { return &fenced_[std::size_t{thread} * threads_]; }
+    static void raise(std::uint32_t* into, const std::uint32_t* from, std::size_t n) {
+        for (std::size_t i = 0; i < n; i++)
+            into[i] = std::max(into[i], from[i]);
+    }
+
+    std::uint32_t threads_ = 0, width_ = 0, used_ = 0;
+    bool has_fence_ = false;
+    std::vector<std::uint32_t> known_, fenced_;
+};
+
+}  // namespace quatt::simt

@@ -1,0 +1,94 @@
+#include "simt/launch.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include "simt/block.hpp"
+
+namespace quatt::simt {
+namespace {
+
+constexpr std::uint32_t kMaxThreads = 1024;
+
+void add(Statistics& sum, const Statistics& part) {
+    sum.steps += part.steps;
+    sum.switches += part.switches;
+    sum.collectives += part.collectives;
+    sum.ldmatrix_rows += part.ldmatrix_rows;
+    sum.ldmatrix_conflicts += part.ldmatrix_conflicts;
+    sum.stack_bytes = std::max(sum.stack_bytes, part.stack_bytes);
+}
+
+Result refused(const LaunchConfig& config, const std::string& why) {
+    Result result;
+    Report& report = result.reports.emplace_back();
+    report.site = Site::current();
+    report.fault = Fault::kBadOperand;
+    report.kernel = config.kernel;
+    report.detail = why;
+    return result;
+}
+
+}  // namespace
+
+Result launch(const LaunchConfig& config, const Options& options, void (*call)(const void*),
+              const void* kernel) {
+    const std::uint64_t threads =
+        std::uint64_t{config.threads.x} * config.threads.y * config.threads.z;
+    if (threads == 0 || threads > kMaxThreads || threads % kLanes != 0)
+        return refused(config, "a block of " + std::to_string(threads) +
+                                   " threads; it may be a multiple of 32 up to 1024");
+    if (config.shared_bytes > kMaxSharedBytes)
+        return refused(config, std::to_string(config.shared_bytes) + " bytes of shared memory");
+    const std::uint64_t blocks = std::uint64_t{config.grid.x} * config.grid.y * config.grid.z;
+    const Launch description{config.kernel, config.grid, config.threads, config.shared_bytes};
+
+    // Each block's reports stay apart until the end, so that the order of blocks decides which
+    // occurrence is shown, and not the order of threads.
+    std::vector<std::vector<Report>> reports(blocks);
+    std::atomic<std::uint64_t> next{0};
+    const auto work = [&](Statistics& statistics) {
+        Stacks stacks(static_cast<unsigned>(threads), options.stack_bytes);
+        Block block(description, options, stacks);
+        for (std::uint64_t i = next++; i < blocks; i = next++) {
+            const Dim3 index{static_cast<std::uint32_t>(i % config.grid.x),
+                             static_cast<std::uint32_t>(i / config.grid.x % config.grid.y),
+                             static_cast<std::uint32_t>(i / config.grid.x / config.grid.y)};
+            block.run(index, call, kernel);
+            reports[i] = block.reporter().reports();
+        }
+        statistics = block.statistics();
+    };
+
+    unsigned workers = options.workers != 0 ? options.workers : std::thread::hardware_concurrency();
+    workers = static_cast<unsigned>(
+        std::clamp<std::uint64_t>(workers, 1, std::max<std::uint64_t>(blocks, 1)));
+    std::vector<Statistics> statistics(workers);
+    std::vector<std::exception_ptr> failures(workers);  // of the executor: no memory for stacks
+    const auto guarded = [&](unsigned w) {
+        try {
+            work(statistics[w]);
+        } catch (...) {
+            failures[w] = std::current_exception();
+        }
+    };
+    std::vector<std::thread> pool;
+    for (unsigned w = 1; w < workers; w++)
+        pool.emplace_back(guarded, w);
+    guarded(0);
+    for (std::thread& thread : pool)
+        thread.join();
+    for (const std::exception_ptr& failure : failures)
+        if (failure) std::rethrow_exception(failure);
+
+    Result result;
+    for (const Statistics& part : statistics)
+        add(result.statistics, part);
+    for (const std::vector<Report>& block : reports)
+        Reporter::merge(result.reports, block);
+    return result;
+}
+
+}  // namespace quatt::simt

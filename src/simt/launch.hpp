@@ -1,0 +1,29 @@
+// Runs a kernel for a grid on the CPU.
+#pragma once
+
+#include <type_traits>
+
+#include "simt/types.hpp"
+
+namespace quatt::simt {
+
+struct LaunchConfig {
+    const char* kernel = "kernel";
+    Dim3 grid;
+    Dim3 threads;  // of a block; their product is a multiple of 32, at most 1024
+    std::uint32_t shared_bytes = 0;
+};
+
+// `call(kernel)` is the body of each thread. Blocks run in any order, spread over
+// options.workers OS threads; reports and results do not depend on their number.
+[[nodiscard]] Result launch(const LaunchConfig& config, const Options& options,
+                            void (*call)(const void*), const void* kernel);
+
+template <class Kernel>
+[[nodiscard]] Result launch(const LaunchConfig& config, const Options& options,
+                            const Kernel& kernel) {
+    return launch(
+        config, options, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+}
+
+}  // namespace quatt::simt

@@ -1,0 +1,112 @@
+// What a launch of the executor is told, and what it answers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <vector>
+
+namespace quatt::simt {
+
+// Where in a kernel something happens. Wrappers take it as a default argument and forward it.
+using Site = std::source_location;
+
+// When an asynchronous effect takes place, between its issue and the last moment that the kernel
+// can still tell apart (its own wait, or nobody being able to go on without it).
+enum class Completion : std::uint8_t { kAtOnce, kLastMoment, kMixed };
+
+// Which warp goes on when the running one lets go. kStarve keeps one warp back as long as any
+// other can run, kGreedy leaves a warp only when it must.
+enum class WarpOrder : std::uint8_t { kRandom, kRoundRobin, kGreedy, kStarve };
+
+struct Options {
+    // Picks the schedule; completion and order follow from it unless they are given. Seeds 0..11
+    // go through all pairs of the two.
+    std::uint64_t seed = 0;
+    std::optional<Completion> completion = std::nullopt;
+    std::optional<WarpOrder> order = std::nullopt;
+    // Happens-before and in-flight reports. Without them only a wrong result can show a fault.
+    bool check_races = true;
+    // Also demand a proxy fence between generic reads and an asynchronous write over what they
+    // read. The formal model wants it; code in the field relies on the mbarrier alone.
+    bool fence_after_reads = false;
+    // OS threads that blocks are spread over; 0: as many as the machine has.
+    unsigned workers = 1;
+    // Calls into the executor that one block may make before it is taken for endless.
+    std::uint64_t max_steps = 500'000'000;
+    std::size_t stack_bytes = 64 << 10;
+    bool measure_stack = false;
+};
+
+struct Dim3 {
+    std::uint32_t x = 1, y = 1, z = 1;
+};
+
+enum class Fault : std::uint8_t {
+    kGlobalBounds,
+    kSharedBounds,
+    kMisaligned,
+    kUninitialised,   // shared memory read before anything was written to it
+    kReadRace,        // a read that no synchronisation orders after the write it needs
+    kWriteRace,       // a write over what others still read or write
+    kInFlight,        // touched before the wait: bytes of a copy that is still under way
+    kProxyFence,      // generic and asynchronous accesses without fence.proxy.async
+    kBarrierMisuse,   // wrong count, two arrivals of a warp in one phase, left half full
+    kMbarrierMisuse,  // used before init, wrong transaction bytes, overwritten
+    kDivergence,      // lanes of a warp in different collectives
+    kDeadlock,
+    kStepLimit,
+    kBadOperand,  // an operand that the PTX ISA does not allow
+    kException,   // the kernel threw
+};
+[[nodiscard]] const char* name(Fault fault);
+
+struct Report {
+    Fault fault{};
+    std::string kernel;
+    Dim3 block;                // of the first occurrence
+    std::uint32_t thread = 0;  // likewise
+    Site site;
+    Site against;  // the other access of a conflict, or nothing
+    std::string detail;
+    std::uint64_t count = 1;  // occurrences of this fault at this site, against the same site
+};
+[[nodiscard]] std::string to_string(const Report& report);
+
+struct Statistics {
+    std::uint64_t steps = 0, switches = 0, collectives = 0;
+    std::uint64_t ldmatrix_rows = 0, ldmatrix_conflicts = 0;  // conflicts: extra 8-row passes
+    std::size_t stack_bytes = 0;                              // only with measure_stack
+};
+
+struct Result {
+    std::vector<Report> reports;
+    Statistics statistics;
+
+    [[nodiscard]] bool ok() const { return reports.empty(); }
+    [[nodiscard]] bool has(Fault fault) const;
+    [[nodiscard]] std::string summary() const;
+};
+
+// splitmix64: small, and good from any seed.
+class Random {
+public:
+    explicit Random(std::uint64_t seed) : state_(seed) {}
+
+    std::uint64_t next() {
+        std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+        return z ^ (z >> 31);
+    }
+    std::uint32_t below(std::uint32_t n) {
+        return static_cast<std::uint32_t>((next() >> 32) * n >> 32);
+    }
+
+private:
+    std::uint64_t state_;
+};
+
+}  // namespace quatt::simt

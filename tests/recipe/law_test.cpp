@@ -1,0 +1,476 @@
+// The law of the softmax reference: meet_tile against the same law in fp64, straight from its text,
+// over long and hostile score sequences.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "recipe/softmax_law.hpp"
+#include "support.hpp"
+
+namespace quatt::recipe {
+namespace {
+
+using support::Random;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Each kind of P: rounded, and with its rounding switched off.
+std::vector<quatt_recipe> laws() {
+    std::vector<quatt_recipe> all;
+    for (const char* name : {"bf16", "f16", "fp8", "nvfp4"}) {
+        all.push_back(*find_recipe(name));
+        all.push_back(*find_recipe(name));
+        all.back().p_format = QUATT_FORMAT_F32;
+    }
+    // Other constants than the usual ones, so that none of them stands in the code as a number.
+    quatt_recipe r = *find_recipe("fp8");
+    r.p_exponent = 4;
+    r.overflow_code = 0x70;
+    r.look_rise = 3;
+    r.fall_limit = 11;
+    all.push_back(r);
+    r = *find_recipe("nvfp4");
+    r.overflow_code = 0x60;
+    r.looks = 0;
+    all.push_back(r);
+    return all;
+}
+
+std::string name_of(const quatt_recipe& r) {
+    return std::string(r.name) + (r.p_format == QUATT_FORMAT_F32 ? ", P not rounded" : "") +
+           (r.overflow_code != 0x7E ? ", other constants" : "");
+}
+
+// Tiles in the order in which they are met: the last keys of a row first.
+struct Sequence {
+    std::string what;
+    std::int64_t tile = 64;
+    std::vector<std::vector<float>> t;
+    std::vector<std::int64_t> interval;
+
+    void add(std::int64_t of_interval, const std::function<float(std::int64_t)>& score) {
+        t.emplace_back();
+        for (std::int64_t j = 0; j < tile; j++) {
+            t.back().push_back(score(j));
+        }
+        interval.push_back(of_interval);
+    }
+};
+
+// A row of `tiles` tiles with score(i) for the i-th tile met.
+Sequence row_of(const std::string& what, std::int64_t tile, std::int64_t tiles,
+                const std::function<float(std::int64_t i, std::int64_t j)>& score) {
+    Sequence s;
+    s.what = what;
+    s.tile = tile;
+    for (std::int64_t i = 0; i < tiles; i++) {
+        s.add((tiles - 1 - i) * tile / 2304, [&](std::int64_t j) { return score(i, j); });
+    }
+    return s;
+}
+
+Sequence random_sequence(Random& random) {
+    const std::int64_t tile = random.of<std::int64_t>({64, 96, 128, 192, 256}),
+                       tiles = random.integer(1, random.integer(0, 3) == 0 ? 120 : 20);
+    const double spread = random.of<double>({0, .1, 1.44, 3, 10}),
+                 level = random.uniform(-300, 300);
+    const auto noise = [&random, spread, level] { return level + spread * random.normal(); };
+    const double step = random.uniform(.5, 12), place = random.uniform(0, 1),
+                 height = random.of<double>({5, 20, 120, 300});
+    const std::int64_t special = random.integer(0, tiles - 1), key = random.integer(0, tile - 1);
+    const auto make = [&](const std::string& what,
+                          const std::function<double(std::int64_t, std::int64_t)>& score) {
+        return row_of(what, tile, tiles, [&](std::int64_t i, std::int64_t j) {
+            return static_cast<float>(score(i, j));
+        });
+    };
+    switch (random.integer(0, 12)) {
+        case 0:
+            return make("noise", [&](auto...) { return noise(); });
+        case 1:
+            return make("ramp up by 800", [&](auto i, auto j) {
+                return -400 +
+                       800.0 * static_cast<double>(i * tile + j) /
+                           static_cast<double>(tiles * tile) +
+                       noise() - level;
+            });
+        case 2:
+            return make("ramp down by 800", [&](auto i, auto j) {
+                return 400 -
+                       800.0 * static_cast<double>(i * tile + j) /
+                           static_cast<double>(tiles * tile) +
+                       noise() - level;
+            });
+        case 3:
+            return make("maximum rising by the tile",
+                        [&](auto i, auto) { return noise() + step * static_cast<double>(i); });
+        case 4:
+            return make("maximum falling by the tile",
+                        [&](auto i, auto) { return noise() - step * static_cast<double>(i); });
+        case 5:
+            return make("jump in the last tile met",
+                        [&](auto i, auto) { return noise() + (i == tiles - 1 ? 120 : 0); });
+        case 6:
+            return make("sink", [&](auto i, auto j) {
+                return noise() + (i == special && j == key ? height : 0);
+            });
+        case 7:
+            return make("several sinks", [&](auto, auto) {
+                return noise() + (random.uniform(0, 1) < .003 ? random.uniform(0, height) : 0);
+            });
+        case 8:
+            return make("first tiles masked",
+                        [&](auto i, auto) { return i <= special ? -oracle::kInf : noise(); });
+        case 9:
+            return make("middle tiles masked", [&](auto i, auto) {
+                return i > tiles / 3 && i <= 2 * tiles / 3
+                           ? -oracle::kInf
+                           : noise() + step * static_cast<double>(i % 5);
+            });
+        case 10:
+            return make("masked keys", [&](auto, auto) {
+                return random.uniform(0, 1) < place ? -oracle::kInf : noise();
+            });
+        case 11:
+            return make("steps up and down", [&](auto i, auto) {
+                return noise() + height * static_cast<double>((i * 7 / 5) % 3);
+            });
+        default:
+            return make("all masked", [&](auto...) { return -oracle::kInf; });
+    }
+}
+
+// Counts, so that a test can say that it met what it is about.
+struct Seen {
+    int tiles = 0, doubtful = 0, looks = 0, falls = 0, limited_falls = 0, overflows = 0;
+};
+
+// Sum of n fp32 terms in four chains: each term passes through n/4 + 2 roundings at most, and has 3
+// ulp of its own error.
+double sum_error(std::size_t n) {
+    return (static_cast<double>(n) / 4 + 5) * 0x1p-24;
+}
+
+// fp32 rounds t - m and then + w; exp2_fast is within 2 ulp.
+double p_error(double t, double m, int w) {
+    const double a = std::fabs(t - m), b = std::fabs(t - m + w);
+    return std::isfinite(a) ? (a + b) * 0x1p-24 * std::log(2.0) + 0x1p-22 : 0;
+}
+
+testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& s, Seen& seen) {
+    RowReference row;
+    oracle::LawRow law(r);
+    std::vector<float> p(static_cast<std::size_t>(s.tile));
+    double l = 0, top = -oracle::kInf, total = 0;  // total: sum of 2^(t - top), in fp64
+    const auto fail = [&](std::size_t i) {
+        return testing::AssertionFailure() << name_of(r) << ", " << s.what << ", tile " << i
+                                           << " of " << s.t.size() << " (" << s.tile << " keys): ";
+    };
+    for (std::size_t i = 0; i < s.t.size(); i++) {
+        const std::vector<float>& t = s.t[i];
+        const std::vector<double> exact_t(t.begin(), t.end());
+        for (const double x : exact_t) {
+            if (x > top) {
+                total *= std::exp2(top - x);
+                top = x;
+            }
+            total += x == -oracle::kInf ? 0 : std::exp2(x - top);
+        }
+        const float before = row.m;
+        const TileOutcome got = meet_tile(r, row, s.interval[i], t.data(), s.tile, p.data());
+        const oracle::LawTile want = law.meet(s.interval[i], exact_t);
+        l = l * static_cast<double>(got.factor) + static_cast<double>(got.sum);
+        seen.tiles++;
+        seen.looks += got.looked;
+        seen.falls += got.fell;
+        seen.overflows += got.overflow;
+        seen.limited_falls += got.fell && row.m == row.highest - static_cast<float>(r.fall_limit);
+
+        // Whatever the scores.
+        if (row.m != -1e30f && row.m != std::floor(row.m)) {
+            return fail(i) << "m is " << row.m << ", no integer";
+        }
+        if (row.highest - row.m > static_cast<float>(r.fall_limit) || row.m > row.highest) {
+            return fail(i) << "m is " << row.m << " below a highest of " << row.highest;
+        }
+        if (static_cast<double>(got.factor) !=
+            static_cast<double>(static_cast<float>(
+                std::exp2(static_cast<double>(before) - static_cast<double>(row.m))))) {
+            return fail(i) << "factor " << got.factor << " for m from " << before << " to "
+                           << row.m;
+        }
+        if (r.looks == 0 && (got.looked || got.fell || row.m < before)) {
+            return fail(i) << "looked or fell";
+        }
+
+        if (want.doubtful) {
+            seen.doubtful++;
+            law.follow(static_cast<double>(row.m), static_cast<double>(row.highest), row.look);
+            continue;
+        }
+        if (static_cast<double>(row.m) != (law.m == -1e30 ? static_cast<double>(-1e30f) : law.m) ||
+            got.looked != want.looked || got.fell != want.fell || got.overflow != want.overflow) {
+            return fail(i) << "m " << row.m << ", looked " << got.looked << ", fell " << got.fell
+                           << ", overflow " << got.overflow << "; the law says " << law.m << ", "
+                           << want.looked << ", " << want.fell << ", " << want.overflow;
+        }
+        double sum_slack = want.sum * sum_error(t.size()) + 1e-40;
+        for (std::size_t j = 0; j < t.size(); j++) {
+            sum_slack += want.exact[j] * p_error(exact_t[j], law.m, r.p_exponent);
+        }
+        if (std::isnan(want.sum) != std::isnan(got.sum) ||
+            std::fabs(static_cast<double>(got.sum) - want.sum) > sum_slack) {
+            return fail(i) << "sum " << got.sum << ", not " << want.sum;
+        }
+        for (std::size_t j = 0; j < t.size(); j++) {
+            const double x = want.exact[j], y = static_cast<double>(p[j]),
+                         error = x * p_error(exact_t[j], law.m, r.p_exponent);
+            double unit =
+                0;  // of the rounding; a number right at a border may fall to either side of it
+            switch (r.p_format) {
+                case QUATT_FORMAT_F32:
+                    break;
+                case QUATT_FORMAT_BF16:
+                    unit = oracle::spacing(oracle::kBf16, x);
+                    break;
+                case QUATT_FORMAT_F16:
+                    unit = oracle::spacing(oracle::kF16, x);
+                    break;
+                case QUATT_FORMAT_E4M3:
+                    unit = oracle::spacing(oracle::kE4m3, x);
+                    break;
+                default:
+                    unit = -1;  // the group's scale decides: compared with the code of the law
+            }
+            const bool right =
+                std::isnan(want.p[j]) ? std::isnan(y)
+                : unit < 0            ? std::fabs(y - want.p[j]) <= want.p[j] * 1e-6 ||
+                                 std::fabs(std::fabs(y - x) - std::fabs(want.p[j] - x)) <= 1e-5 * x
+                : unit == 0 ? std::fabs(y - x) <= error + 1e-44
+                            : std::fabs(y - x) <= unit / 2 + error &&
+                                  std::fmod(y, oracle::spacing(
+                                                   r.p_format == QUATT_FORMAT_E4M3  ? oracle::kE4m3
+                                                   : r.p_format == QUATT_FORMAT_F16 ? oracle::kF16
+                                                                                    : oracle::kBf16,
+                                                   y)) == 0;
+            if (!right) {
+                return fail(i) << "P of key " << j << " is " << y << " for " << x
+                               << "; the law says " << want.p[j];
+            }
+        }
+    }
+    // Nothing is lost: l under m is the sum of 2^t, unless the row has no key. Each tile adds the
+    // rounding of its sum.
+    const double lse = std::log2(l) + static_cast<double>(row.m) - r.p_exponent,
+                 want = std::log2(total) + top;
+    if (total == 0          ? l != 0
+        : std::isnan(total) ? !std::isnan(l)
+                            : !(std::fabs(lse - want) <= 1e-5)) {
+        return fail(s.t.size()) << "log2 of the row sum is " << lse << ", not " << want;
+    }
+    return testing::AssertionSuccess();
+}
+
+TEST(Law, RandomAndAdversarialRows) {
+    Random random(21);
+    for (const quatt_recipe& r : laws()) {
+        Seen seen;
+        for (int i = 0; i < support::cases(250); i++) {
+            ASSERT_TRUE(follows_the_law(r, random_sequence(random), seen));
+        }
+        // Checked in nearly every tile, and of every kind.
+        EXPECT_LE(seen.doubtful, seen.tiles / 100 + 2) << name_of(r);
+        if (support::test_scale() == 1) {
+            EXPECT_GT(seen.overflows, 100) << name_of(r);
+            EXPECT_EQ(seen.looks > 100, r.looks != 0) << name_of(r);
+            EXPECT_EQ(seen.falls > 20, r.looks != 0) << name_of(r);
+            EXPECT_EQ(seen.limited_falls > 5, r.looks != 0) << name_of(r);
+        }
+    }
+}
+
+RC_GTEST_PROP(Law, AnyRow, ()) {
+    static const std::vector<quatt_recipe> all = laws();
+    Random random(*rc::gen::arbitrary<std::uint64_t>());
+    Seen seen;
+    const testing::AssertionResult result = follows_the_law(
+        all[*rc::gen::inRange<std::size_t>(0, all.size())], random_sequence(random), seen);
+    if (!result) {
+        RC_FAIL(std::string(result.message()));
+    }
+}
+
+// NaN among scores: it is ignored by the maximum, stays in overflow, and makes the row NaN without
+// moving m by itself.
+TEST(Law, NaNIsIgnoredByTheReference) {
+    Random random(22);
+    for (const quatt_recipe& r : laws()) {
+        Seen seen;
+        for (int round = 0; round < support::cases(60); round++) {
+            Sequence s = random_sequence(random);
+            s.what += " with NaN";
+            std::vector<float>& t = s.t[static_cast<std::size_t>(
+                random.integer(0, static_cast<std::int64_t>(s.t.size()) - 1))];
+            t[static_cast<std::size_t>(random.integer(0, s.tile - 1))] =
+                random.integer(0, 1) == 0 ? kNaN : -kNaN;
+            ASSERT_TRUE(follows_the_law(r, s, seen));
+        }
+    }
+}
+
+TEST(Law, AllNaN) {
+    for (const quatt_recipe& r : laws()) {
+        const std::vector<float> t(64, kNaN);
+        std::vector<float> p(64);
+        RowReference row;
+        const TileOutcome x =
+            meet_tile(r, row, 0, t.data(), 64, p.data());  // returns: the redo happens once
+        EXPECT_TRUE(x.overflow);
+        EXPECT_TRUE(std::isnan(x.sum));
+        EXPECT_EQ(row.m, kNoReference);
+        EXPECT_EQ(x.factor, 1.0f);
+        EXPECT_TRUE(std::all_of(p.begin(), p.end(), [](float y) { return std::isnan(y); }));
+    }
+}
+
+TEST(Law, PlusInfinityMakesTheRowNaN) {
+    for (const quatt_recipe& r : laws()) {
+        std::vector<float> t(64, 1.0f), p(64);
+        t[7] = kInf;
+        RowReference row;
+        const TileOutcome x = meet_tile(r, row, 0, t.data(), 64, p.data());
+        EXPECT_TRUE(std::isnan(x.sum)) << name_of(r);
+    }
+}
+
+// ------------------------------------------------------------------------------------ one by one
+
+struct Walk {
+    quatt_recipe r;
+    RowReference row;
+    std::vector<float> p = std::vector<float>(64);
+
+    explicit Walk(const char* name) : r(*find_recipe(name)) {}
+    TileOutcome meet(std::int64_t interval, float level, float top) {
+        std::vector<float> t(64, level);
+        t[13] = top;
+        return meet_tile(r, row, interval, t.data(), 64, p.data());
+    }
+};
+
+TEST(Law, FirstTileTakesItsCeiling) {
+    Walk w("fp8");
+    const TileOutcome x = w.meet(0, 1, 3.25f);
+    EXPECT_EQ(w.row.m, 4.0f);
+    EXPECT_TRUE(x.overflow);
+    EXPECT_EQ(w.p[13], oracle::nearest(oracle::kE4m3, std::exp2(3.25 - 4 + 6)));
+    // The first tile raised m by far more than 8, so the second looks too; the third does not.
+    EXPECT_TRUE(w.meet(0, 1, 3).looked);
+    EXPECT_FALSE(w.meet(0, 1, 3).looked);
+    EXPECT_TRUE(w.meet(1, 1, 3).looked) << "first tile met of an interval";
+}
+
+TEST(Law, OverflowIsTheCodeAndNotTheMaximum) {
+    // 432 = 2^8.7549 is the middle of the codes 0x7D (416) and 0x7E (448), and ties go to the even
+    // one.
+    Walk w("fp8");
+    (void)w.meet(0, 0, 0);
+    EXPECT_FALSE(w.meet(0, 0, 2.7547f).overflow);
+    EXPECT_EQ(w.row.m, 0.0f) << "rows without overflow keep m";
+    EXPECT_TRUE(w.meet(0, 0, 2.7551f).overflow);
+    EXPECT_EQ(w.row.m, 3.0f);
+    // fp4: 16 keys' scale amax / 6 reaches 448 from 432 on, amax 2592 = 2^11.3399.
+    Walk v("nvfp4");
+    (void)v.meet(0, 0, 0);
+    EXPECT_FALSE(v.meet(0, 0, 3.3397f).overflow);
+    EXPECT_TRUE(v.meet(0, 0, 3.3401f).overflow);
+    EXPECT_EQ(v.row.m, 4.0f);
+    // f16: p of 2^15, at w = 8.
+    Walk h("f16");
+    (void)h.meet(0, 0, 0);
+    EXPECT_FALSE(h.meet(0, 0, 6.9999f).overflow);
+    EXPECT_TRUE(h.meet(0, 0, 7).overflow);
+    EXPECT_EQ(h.row.m, 7.0f);
+    // bf16: a row sum of 2^64.
+    Walk b("bf16");
+    (void)b.meet(0, 0, 0);
+    EXPECT_FALSE(b.meet(0, 0, 63.9f).overflow);
+    EXPECT_TRUE(b.meet(0, 58, 58).overflow) << "64 keys of 2^58";
+    EXPECT_EQ(b.row.m, 58.0f);
+}
+
+TEST(Law, LooksLowerAReferenceThatIsEightTooHigh) {
+    Walk w("fp8");
+    (void)w.meet(5, 100, 100);
+    (void)w.meet(5, 99, 99);
+    EXPECT_FALSE(w.meet(5, 80, 80).looked) << "no look within an interval";
+    EXPECT_EQ(w.row.m, 100.0f);
+    EXPECT_FALSE(w.meet(4, 92.5f, 92.5f).fell) << "ceil 93 > 92";
+    TileOutcome x = w.meet(3, 91.5f, 91.5f);  // ceil 92 <= 100 - 8
+    EXPECT_TRUE(x.fell);
+    EXPECT_EQ(w.row.m, 92.0f);
+    EXPECT_EQ(x.factor, 256.0f);
+    x = w.meet(2, -1000, -1000);
+    EXPECT_EQ(w.row.m, 60.0f) << "40 below the highest so far, not below the last";
+    EXPECT_EQ(x.factor, 0x1p32f);
+    EXPECT_FALSE(w.meet(1, -1000, -1000).fell && w.row.m < 60);
+    // A rise by 8 or more: the next tile looks, and falls back when the rise was a single key's.
+    x = w.meet(1, 60, 90.5f);
+    EXPECT_EQ(w.row.m, 91.0f);
+    EXPECT_EQ(x.factor, 0x1p-31f);
+    x = w.meet(1, 60, 60);
+    EXPECT_TRUE(x.looked && x.fell);
+    EXPECT_EQ(w.row.m, 60.0f);
+    // A rise by less than 8 asks for nothing.
+    (void)w.meet(1, 60, 66.5f);
+    EXPECT_EQ(w.row.m, 67.0f);
+    EXPECT_FALSE(w.meet(1, 60, 50).looked);
+}
+
+// Fully masked tiles say nothing: not in a look, not about the highest.
+TEST(Law, MaskedTilesMoveNothing) {
+    for (const quatt_recipe& r : laws()) {
+        const std::vector<float> masked(64, -kInf), scores(64, 5.0f);
+        std::vector<float> p(64);
+        RowReference row;
+        TileOutcome x = meet_tile(r, row, 3, masked.data(), 64, p.data());
+        EXPECT_EQ(row.m, kNoReference);
+        EXPECT_EQ(x.sum, 0.0f);
+        EXPECT_FALSE(x.overflow);
+        (void)meet_tile(r, row, 2, scores.data(), 64, p.data());
+        const float m = row.m;
+        EXPECT_EQ(m, 5.0f);
+        for (const std::int64_t interval : {2, 1, 0}) {
+            x = meet_tile(r, row, interval, masked.data(), 64, p.data());
+            EXPECT_EQ(row.m, m) << name_of(r);
+            EXPECT_EQ(x.sum, 0.0f);
+            EXPECT_EQ(x.factor, 1.0f);
+        }
+    }
+}
+
+// bf16 sums up to 2^64 before it moves, so no finite score overflows its O: 2^64 times 1e5 is far
+// from 2^128.
+TEST(Law, Bf16NeverFallsAndNeverOverflows) {
+    Walk w("bf16");
+    float highest = kNoReference;
+    Random random(3);
+    for (int i = 0; i < 2000; i++) {
+        const float level = static_cast<float>(random.uniform(-500, 500));
+        const TileOutcome x = w.meet(i, level, level);
+        EXPECT_GE(w.row.m, highest);
+        EXPECT_TRUE(x.sum < 0x1p64f);
+        highest = w.row.m;
+    }
+}
+
+}  // namespace
+}  // namespace quatt::recipe

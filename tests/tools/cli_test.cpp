@@ -1,0 +1,1045 @@
+// The program as a user meets it: a child process, its texts, its exit status and its files.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <quatt/attention.hpp>
+#include <regex>
+#include <sstream>
+
+#include "convert.hpp"
+#include "layer.hpp"
+#include "safetensors.hpp"
+#include "sample.hpp"
+#include "table.hpp"
+#include "temporary_directory.hpp"
+
+namespace quatt::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Json = nlohmann::json;
+using Bytes = std::vector<std::byte>;
+using Args = std::vector<std::string>;
+
+const std::string kRealFile =
+    std::string(QUATT_TEST_DATA_DIR) + "/antibody_bert_packed.safetensors";
+
+std::string read_text(const std::string& path) {
+    std::ifstream stream(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void write_text(const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+}
+
+struct Outcome {
+    int status = -1;  // 128 + signal where one ended it
+    std::string out;
+    std::string err;
+};
+
+class Cli : public testing::Test {
+protected:
+    // `out`: a path to open as standard output, or "" for a file that is read back.
+    Outcome run(const Args& args, const std::string& out = "") {
+        const std::string out_path = out.empty() ? file("stdout") : out;
+        return spawn(args, ::open(out_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+                     out.empty());
+    }
+
+    Outcome spawn(const Args& args, int out_fd, bool read_out) {
+        const int err_fd = ::open(file("stderr").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        Args all = {QUATT_CLI};
+        all.insert(all.end(), args.begin(), args.end());
+        std::vector<char*> argv;
+        for (std::string& arg : all) {
+            argv.push_back(arg.data());
+        }
+        argv.push_back(nullptr);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::dup2(out_fd, STDOUT_FILENO);
+            ::dup2(err_fd, STDERR_FILENO);
+            ::execv(argv[0], argv.data());
+            ::_exit(127);
+        }
+        ::close(out_fd);
+        ::close(err_fd);
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        Outcome outcome;
+        outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        outcome.out = read_out ? read_text(file("stdout")) : "";
+        outcome.err = read_text(file("stderr"));
+        return outcome;
+    }
+
+    // Succeeds, and says nothing on standard error.
+    std::string succeed(const Args& args) {
+        const Outcome outcome = run(args);
+        EXPECT_EQ(outcome.status, 0) << testing::PrintToString(args) << outcome.err;
+        EXPECT_EQ(outcome.err, "") << testing::PrintToString(args);
+        return outcome.out;
+    }
+
+    // Fails with this status, and with these texts in messages of the right form only.
+    void fail(const Args& args, int status, const std::vector<std::string>& texts) {
+        const Outcome outcome = run(args);
+        EXPECT_EQ(outcome.status, status) << testing::PrintToString(args);
+        EXPECT_EQ(outcome.out, "") << testing::PrintToString(args);
+        EXPECT_FALSE(outcome.err.empty()) << testing::PrintToString(args);
+        std::istringstream lines(outcome.err);
+        for (std::string line; std::getline(lines, line);) {
+            EXPECT_EQ(line.rfind("quatt: ", 0), 0u) << line;
+        }
+        for (const std::string& text : texts) {
+            EXPECT_NE(outcome.err.find(text), std::string::npos)
+                << testing::PrintToString(args) << "\nsays: " << outcome.err << "wanted: " << text;
+        }
+    }
+
+    [[nodiscard]] std::string file(const std::string& name) const { return directory_.file(name); }
+
+    TemporaryDirectory directory_;
+};
+
+// --- Inputs -----------------------------------------------------------------------------------
+
+quatt_dtype library_type(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::kF32:
+            return QUATT_F32;
+        case Dtype::kF16:
+            return QUATT_F16;
+        case Dtype::kF8E4M3:
+            return QUATT_E4M3;
+        case Dtype::kI32:
+            return QUATT_I32;
+        default:
+            return QUATT_BF16;
+    }
+}
+
+// Tensors to write and to hand to the library.
+class Capture {
+public:
+    void add(const std::string& name, Dtype dtype, std::vector<std::int64_t> shape, Bytes bytes) {
+        data_.push_back(std::make_unique<Bytes>(std::move(bytes)));
+        views_.push_back({name, dtype, std::move(shape), *data_.back()});
+    }
+    void add(const std::string& name, std::vector<std::int64_t> shape,
+             const std::vector<float>& values, Dtype dtype = Dtype::kF32) {
+        add(name, dtype, std::move(shape), from_floats(dtype, values));
+    }
+    void add_ints(const std::string& name, const std::vector<std::int32_t>& values) {
+        const auto bytes = std::as_bytes(std::span(values));
+        add(name, Dtype::kI32, {static_cast<std::int64_t>(values.size())},
+            {bytes.begin(), bytes.end()});
+    }
+    // Random q, k and v.
+    void add_qkv(const std::string& prefix, std::vector<std::int64_t> shape, std::int64_t heads_kv,
+                 Dtype dtype = Dtype::kBf16, std::uint64_t seed = 1) {
+        SampleSpec spec;
+        const std::size_t heads = shape.size() - 2;
+        spec.segment_tokens = {shape.size() == 4 ? shape[0] * shape[1] : shape[0]};
+        spec.heads_q = shape[heads];
+        spec.heads_kv = heads_kv;
+        spec.head_dim = shape.back();
+        spec.seed = seed;
+        const Sample sample = make_sample(spec);
+        add(prefix + "q", shape, sample.q, dtype);
+        shape[heads] = heads_kv;
+        add(prefix + "k", shape, sample.k, dtype);
+        add(prefix + "v", shape, sample.v, dtype);
+    }
+    void write(const std::string& path) const { write_safetensors(path, views_, metadata); }
+
+    [[nodiscard]] quatt_tensor tensor(const std::string& name) const {
+        for (const TensorView& view : views_) {
+            if (view.name == name) {
+                return quatt_tensor_contiguous(
+                    const_cast<std::byte*>(view.bytes.data()), library_type(view.dtype),
+                    static_cast<std::int32_t>(view.shape.size()), view.shape.data());
+            }
+        }
+        return {};
+    }
+
+    // What the library itself computes. The result's bytes, then those of lse.
+    [[nodiscard]] std::pair<Bytes, std::vector<float>> attention(Problem problem,
+                                                                 quatt_dtype out_dtype,
+                                                                 const Device& device) const {
+        quatt_tensors& t = problem.tensors;
+        t.q = tensor("q");
+        t.k = tensor("k");
+        t.v = tensor("v");
+        t.cu_seqlens_q =
+            tensor(tensor("cu_seqlens").dtype != QUATT_NONE ? "cu_seqlens" : "cu_seqlens_q");
+        t.cu_seqlens_k = tensor("cu_seqlens_k");
+        t.kv_lens = tensor("kv_lens");
+        t.q_descale = tensor("q_descale");
+        t.k_descale = tensor("k_descale");
+        t.v_descale = tensor("v_descale");
+        t.sink = tensor("sink");
+        const Tensor q = t.q;
+        Bytes out(static_cast<std::size_t>(q.size()) * quatt_dtype_bytes(out_dtype));
+        t.out = quatt_tensor_contiguous(out.data(), out_dtype, q.rank, q.extent);
+        std::vector<float> lse(static_cast<std::size_t>(q.size() / q.extent[q.rank - 1]));
+        const std::int64_t rows[] = {q.extent[0], q.extent[q.rank - 2], q.extent[q.rank - 3]};
+        t.lse = quatt_tensor_contiguous(lse.data(), QUATT_F32, q.rank - 1,
+                                        q.rank == 4 ? rows : rows + 1);
+        if (problem.softmax_scale == 0.0f) {
+            problem.softmax_scale = 1.0f / std::sqrt(static_cast<float>(q.extent[q.rank - 1]));
+        }
+        problem.zero_tail = 1;
+        quatt::attention(problem, device);
+        return {out, lse};
+    }
+
+    Metadata metadata;
+
+private:
+    std::vector<std::unique_ptr<Bytes>> data_;
+    std::vector<TensorView> views_;
+};
+
+Problem problem_of(const std::string& recipe) {
+    Problem problem;
+    problem.recipe = Recipe(recipe);
+    return problem;
+}
+
+void expect_same(const std::string& path, const std::pair<Bytes, std::vector<float>>& wanted) {
+    const SafetensorsFile file(path);
+    const TensorView& out = file.at("out");
+    EXPECT_TRUE(std::ranges::equal(out.bytes, wanted.first));
+    const TensorView& lse = file.at("lse");
+    EXPECT_TRUE(std::ranges::equal(lse.bytes, std::as_bytes(std::span(wanted.second))));
+}
+
+// --- Texts ------------------------------------------------------------------------------------
+
+// With QUATT_UPDATE_GOLDEN set, the files are written instead.
+void expect_golden(const std::string& name, const std::string& text) {
+    const std::string path = std::string(QUATT_TEST_DATA_DIR) + "/../tools/golden/" + name;
+    if (std::getenv("QUATT_UPDATE_GOLDEN") != nullptr) {
+        write_text(path, text);
+    }
+    EXPECT_EQ(text, read_text(path)) << "QUATT_UPDATE_GOLDEN=1 accepts the new text";
+}
+
+TEST_F(Cli, HelpIsGolden) {
+    expect_golden("help.txt", succeed({"--help"}));
+    for (const std::string command : {"info", "explain", "attend", "check", "sample"}) {
+        const std::string text = succeed({command, "--help"});
+        expect_golden("help_" + command + ".txt", text);
+        EXPECT_NE(text.find("\n  quatt " + command), std::string::npos) << "no example";
+        std::istringstream lines(text);
+        for (std::string line; std::getline(lines, line);) {
+            EXPECT_LE(line.size(), 120u) << line;
+        }
+    }
+}
+
+TEST_F(Cli, VersionIsTheLibrarys) {
+    EXPECT_EQ(succeed({"--version"}), std::string("quatt ") + quatt_version() + "\n");
+}
+
+TEST_F(Cli, InfoShowsEveryKernelAndRecipe) {
+    const std::string text = succeed({"info"});
+    EXPECT_NE(text.find(std::string("quatt    ") + quatt_version()), std::string::npos);
+    EXPECT_NE(text.find("\ngpus "), std::string::npos);
+    for (std::int32_t i = 0; i < quatt_kernel_count(); ++i) {
+        quatt_kernel_info info{};
+        info.struct_size = sizeof(info);
+        ASSERT_EQ(quatt_kernel_get_info(i, &info), QUATT_OK);
+        EXPECT_NE(text.find("\n" + std::string(info.name) + " "), std::string::npos);
+    }
+    for (std::int32_t i = 0; i < quatt_recipe_count(); ++i) {
+        EXPECT_NE(text.find(quatt_recipe_name(i)), std::string::npos);
+    }
+}
+
+TEST_F(Cli, ExplainSaysWhatTheLibrarySays) {
+    Problem problem = problem_of("nvfp4");
+    problem.tensors.q = problem.tensors.out = Tensor(nullptr, DType::bf16, {2, 300, 8, 64});
+    problem.tensors.k = problem.tensors.v = Tensor(nullptr, DType::bf16, {2, 500, 2, 64});
+    problem.tensors.lse = Tensor(nullptr, DType::f32, {2, 8, 300});
+    problem.softmax_scale = 0.25f;
+    problem.causal = 1;
+    problem.window_left = 100;
+    problem.threads = 2;
+    EXPECT_EQ(succeed({"explain",
+                       "--recipe",
+                       "nvfp4",
+                       "--batch",
+                       "2",
+                       "--seqlen-q",
+                       "300",
+                       "--seqlen-k",
+                       "500",
+                       "--heads",
+                       "8",
+                       "--heads-kv",
+                       "2",
+                       "--head-dim",
+                       "64",
+                       "--lse",
+                       "--softmax-scale",
+                       "0.25",
+                       "--causal",
+                       "--window",
+                       "100,-1",
+                       "--threads",
+                       "2"}),
+              explain(problem, "cpu"));
+}
+
+TEST_F(Cli, ExplainOfEveryKindOfProblem) {
+    EXPECT_NE(succeed({"explain", "--segments", "10,0,20", "--sink", "--kv-lens"})
+                  .find("cu_seqlens_q: i32 [4]"),
+              std::string::npos);
+    EXPECT_NE(succeed({"explain", "--packed", "--tokens", "77"}).find("q: bf16 [77,8,128]"),
+              std::string::npos);
+    EXPECT_NE(succeed({"explain", "--dtype", "e4m3", "--descales"}).find("v_descale: f32 [8]"),
+              std::string::npos);
+    EXPECT_NE(succeed({"explain", "--kv-dtype", "e4m3", "--descales"}).find("k_descale"),
+              std::string::npos);
+    EXPECT_NE(succeed({"explain", "--head-dim-v", "64", "--out-dtype", "f32"})
+                  .find("out: f32 [1,4096,8,64]"),
+              std::string::npos);
+    const std::string gpu = succeed({"explain", "--device", "cuda", "--compute-capability", "9.0",
+                                     "--sm-count", "132", "--allow-fallback"});
+    EXPECT_NE(gpu.find("(compute capability 9.0, 132 SMs)"), std::string::npos);
+}
+
+TEST_F(Cli, ExplainOfARefusedProblemFails) {
+    const Outcome invalid = run({"explain", "--head-dim", "300"});
+    EXPECT_EQ(invalid.status, 1);
+    EXPECT_EQ(invalid.err, "");
+    EXPECT_NE(invalid.out.find("the head dim of q is 300"), std::string::npos);
+    const Outcome strict =
+        run({"explain", "--device", "simt:sm_10", "--allow-fallback", "--strict"});
+    EXPECT_EQ(strict.status, 1);
+    EXPECT_NE(strict.out.find("strict"), std::string::npos);
+    EXPECT_EQ(run({"explain", "--kernel", "emulate"}).status, 1);
+}
+
+// --- Wrong usage ------------------------------------------------------------------------------
+
+TEST_F(Cli, WrongUsageIsStatus2) {
+    const std::string in = file("in.safetensors");
+    const std::string out = file("out.safetensors");
+    fail({}, 2, {"a command is missing"});
+    fail({"atend"}, 2, {"'atend'", "info, explain, attend, check, sample"});
+    fail({"check"}, 2, {"IN is required"});
+    fail({"check", in, in}, 2, {"not expected"});
+    fail({"check", in, "--bogus"}, 2, {"--bogus", "quatt check --help"});
+    fail({"check", in, "--rows", "0"}, 2, {"--rows is '0'"});
+    fail({"check", in, "--rows", "1e3"}, 2, {"--rows is '1e3'"});
+    fail({"check", in, "--rows", "5", "--rows", "6"}, 2, {"--rows"});
+    fail({"check", in, "--rows"}, 2, {"--rows"});
+    fail({"check", in, "--seed", "-1"}, 2, {"--seed is '-1'"});
+    fail({"check", in, "--bound", "nan"}, 2, {"--bound is 'nan'"});
+    fail({"check", in, "--recipes", "bf16,fp7"}, 2, {"'fp7'", "nvfp4_fp8"});
+    fail({"check", in, "--recipes", "fp8,fp8"}, 2, {"'fp8,fp8'", "repeated"});
+    fail({"check", in, "--layers", ""}, 2, {"--layers"});
+    fail({"check", in, "--device", "gpu"}, 2, {"'gpu'", "reference"});
+    fail({"check", in, "--kernel", "warp"}, 2, {"'warp'", "cpu"});
+    fail({"check", in, "--window", "3"}, 2, {"--window is '3'"});
+    fail({"check", in, "--window", "-2,0"}, 2, {"--window is '-2,0'"});
+    fail({"check", in, "--softmax-scale", "0"}, 2, {"--softmax-scale is '0'"});
+    fail({"check", in, "--softmax-scale", "1e99"}, 2, {"'1e99'"});
+    fail({"check", in, "--key-tile", "65"}, 2, {"'65'", "64, 96, 128, 192, 256"});
+    fail({"check", in, "--threads", "4097"}, 2, {"'4097'", "4096"});
+    fail({"check", in, "--causal", "--no-causal"}, 2, {"--causal"});
+    fail({"check", in, "--causal=3"}, 2, {"causal"});
+    fail({"check", in, "--out-dtype", "e4m3"}, 2, {"'e4m3'", "bf16, f16, f32"});
+    fail({"attend", in, "--recipe", "fp8"}, 2, {"--output is required"});
+    fail({"attend", in, "-o", out}, 2, {"--recipe is required"});
+    fail({"attend", in, "-o", out, "--recipe", "f\x1b[31m8"}, 2, {"'f\\x1b[31m8'"});
+    fail({"explain", "--compute-capability", "9"}, 2, {"'9'"});
+    fail({"explain", "--segments", "1,-2"}, 2, {"'1,-2'"});
+    fail({"explain", "--segments", "1,2", "--tokens", "3"}, 2, {"--tokens"});
+    fail({"sample", "--kind", "dit"}, 2, {"--output is required"});
+    fail({"sample", "--kind", "cat", "-o", out}, 2, {"'cat'", "outlier"});
+    fail({"sample", "--kind", "dit", "-o", out, "--grid", "1,2"}, 2, {"'1,2'"});
+    fail({"sample", "--kind", "dit", "-o", out, "--tokens", "7", "--grid", "1,2,3"}, 2,
+         {"1 x 2 x 3"});
+    fail({"sample", "--kind", "sink", "-o", out, "--sink-weight", "1"}, 2, {"sink_weight"});
+    fail({"sample", "--kind", "dit", "-o", out, "--heads", "3", "--heads-kv", "2"}, 2, {"heads_q"});
+    EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(Cli, TheInputIsNeverTheOutput) {
+    Capture capture;
+    capture.add_qkv("", {8, 2, 16}, 2);
+    capture.write(file("in"));
+    const std::string before = read_text(file("in"));
+    fs::create_symlink(file("in"), file("link"));
+    fail({"attend", file("in"), "-o", file("link"), "--recipe", "fp8"}, 2, {"is the input file"});
+    EXPECT_EQ(read_text(file("in")), before);
+}
+
+// --- Failures ---------------------------------------------------------------------------------
+
+TEST_F(Cli, FilesThatCannotBeReadAreStatus1) {
+    for (const std::string command : {"check", "attend"}) {
+        const auto args = [&](const std::string& in) {
+            return command == "check" ? Args{"check", in}
+                                      : Args{"attend", in, "-o", file("out"), "--recipe", "fp8"};
+        };
+        fail(args(file("missing")), 1, {file("missing"), "No such file"});
+        fail(args(directory_.path().string()), 1, {"not a regular file"});
+        write_text(file("empty"), "");
+        fail(args(file("empty")), 1, {"has 0 bytes"});
+        write_text(file("hostile"), std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10));
+        fail(args(file("hostile")), 1, {"header length"});
+        const std::string real = read_text(kRealFile);
+        write_text(file("truncated"), real.substr(0, real.size() / 2));
+        fail(args(file("truncated")), 1, {"reach past"});
+    }
+    EXPECT_FALSE(fs::exists(file("out")));
+}
+
+TEST_F(Cli, WrongTensorsAreNamed) {
+    const auto attend = [&](const Capture& capture, const std::vector<std::string>& texts,
+                            Args more = {}) {
+        capture.write(file("in"));
+        Args args = {"attend", file("in"), "-o", file("out"), "--recipe", "fp8"};
+        args.insert(args.end(), more.begin(), more.end());
+        fail(args, 1, texts);
+        Args check = {"check", file("in")};
+        std::erase(more, "--layer");
+        if (!more.empty() && more[0] == "a") {
+            check.emplace_back("--layers");
+        }
+        check.insert(check.end(), more.begin(), more.end());
+        fail(check, 1, texts);
+    };
+    const std::vector<float> zeros(1000);
+    {
+        Capture c;
+        c.add("query", {4, 1, 8}, std::vector<float>(32));
+        attend(c, {"no tensor 'q'", "query"});
+        attend(c, {"no tensor 'a.q'", "query"}, {"--layer", "a"});
+    }
+    {
+        Capture c;
+        c.add("q", Dtype::kF64, {4, 1, 8}, Bytes(256));
+        c.add("k", Dtype::kF64, {4, 1, 8}, Bytes(256));
+        c.add("v", Dtype::kF64, {4, 1, 8}, Bytes(256));
+        attend(c, {"'q' is F64 [4, 1, 8]", "F8_E4M3"});
+    }
+    {
+        Capture c;
+        for (const char* name : {"q", "k", "v"}) {
+            c.add(name, {4, 8}, std::vector<float>(32));
+        }
+        attend(c, {"'q' is F32 [4, 8]", "[tokens, heads, head size]"});
+    }
+    {
+        Capture c;
+        c.add("q", {4, 3, 8}, std::vector<float>(96));
+        c.add("k", {4, 2, 8}, std::vector<float>(64));
+        c.add("v", {4, 2, 8}, std::vector<float>(64));
+        attend(c, {file("in"), "q has 3 heads and k has 2"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {4, 1, 300}, 1);
+        attend(c, {"the head dim of q is 300", "the head dim of v is 300"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {4, 1, 8}, 1);
+        c.add_ints("cu_seqlens", {0, 3, 2});
+        attend(c, {"cu_seqlens_q[2] is 2"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {4, 1, 8}, 1);
+        c.add_ints("cu_seqlens", {0, 4});
+        c.add_ints("cu_seqlens_k", {0, 4});
+        attend(c, {"'cu_seqlens'", "'cu_seqlens_k'"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {4, 1, 8}, 1);
+        c.add("cu_seqlens", {2}, {0.0f, 4.0f});
+        attend(c, {"'cu_seqlens' is F32 [2]", "I32 and I64"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {4, 1, 8}, 1);
+        const std::vector<std::int64_t> wide = {0, std::int64_t{1} << 32};
+        const auto bytes = std::as_bytes(std::span(wide));
+        c.add("cu_seqlens", Dtype::kI64, {2}, {bytes.begin(), bytes.end()});
+        attend(c, {"'cu_seqlens'", "4294967296"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {2, 4, 1, 8}, 1);
+        c.add_ints("kv_lens", {4, 5});
+        attend(c, {"kv_lens[1] is 5"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {4, 1, 8}, 1);
+        c.add("q_descale", {1}, {2.0f});
+        attend(c, {"'q_descale'", "'q' is BF16 [4, 1, 8]"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {4, 1, 8}, 1, Dtype::kF8E4M3);
+        c.add("k_descale", {1}, {-2.0f});
+        attend(c, {"k_descale", "-2"});
+    }
+    {
+        Capture c;
+        c.add_qkv("", {4, 2, 8}, 1);
+        c.add("s", {3}, std::vector<float>(3));
+        attend(c, {"sink is f32 [3]"}, {"--sink", "s"});
+        attend(c, {"no tensor 't'"}, {"--sink", "t"});
+    }
+}
+
+TEST_F(Cli, WhatWouldChangeTheResultIsRefused) {
+    for (const std::string name :
+         {"mask", "attn_mask", "bias", "position_bias", "alibi_slopes", "block_table", "sinks",
+          "q_scale", "kv_seqlens", "layers.attn_mask", "layers.0.q_descale_inv"}) {
+        Capture c;
+        c.add_qkv("layers.0.", {4, 1, 8}, 1);
+        c.add(name, {4}, std::vector<float>(4));
+        c.write(file("in"));
+        fail({"check", file("in")}, 1, {file("in"), "'" + name + "'", "not applied"});
+        fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8"}, 1, {"'" + name + "'"});
+    }
+    Capture c;
+    c.add_qkv("layers.0.", {4, 1, 8}, 1);
+    c.add("layers.0.out", {4}, std::vector<float>(4));
+    c.add("layers.0.o_proj.bias", {4}, std::vector<float>(4));
+    c.add("layers.1.mask", {4}, std::vector<float>(4));
+    c.write(file("in"));
+    (void)succeed({"attend", file("in"), "-o", file("out"), "--recipe", "fp8"});
+    c.metadata["logit_softcap"] = "50.0";
+    c.write(file("in"));
+    fail({"check", file("in")}, 1, {"'logit_softcap' is '50.0'"});
+}
+
+TEST_F(Cli, BadMetadataIsRefused) {
+    const auto refused = [&](const std::string& key, const std::string& value) {
+        Capture c;
+        c.add_qkv("", {4, 1, 8}, 1);
+        c.metadata[key] = value;
+        c.write(file("in"));
+        fail({"check", file("in")}, 1, {"metadata '" + key + "' is '" + value + "'"});
+    };
+    refused("softmax_scale", "0");
+    refused("softmax_scale", "big");
+    refused("causal", "maybe");
+    refused("window", "1");
+    refused("window_left", "x");
+}
+
+TEST_F(Cli, DevicesThatAreNotHereAreRefused) {
+    Capture c;
+    c.add_qkv("", {4, 1, 8}, 1);
+    c.write(file("in"));
+    // No build has kernels for this architecture.
+    fail({"check", file("in"), "--device", "simt:sm_10"}, 1, {file("in"), "recipe bf16"});
+    fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--device", "emu:sm_10"}, 1,
+         {file("in")});
+    fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--kernel", "emulate"}, 1,
+         {"emulate"});
+    fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--key-tile", "128"}, 1,
+         {"key_tile is 128"});
+}
+
+TEST_F(Cli, AFailedWriteIsAFailureAndLeavesNothing) {
+    Capture c;
+    c.add_qkv("", {4, 1, 8}, 1);
+    c.write(file("in"));
+    const std::string nowhere = file("no/such/directory/out");
+    fail({"attend", file("in"), "-o", nowhere, "--recipe", "fp8"}, 1, {nowhere, "No such file"});
+    fail({"sample", "--kind", "dit", "--tokens", "8", "-o", nowhere}, 1, {nowhere});
+    fail({"check", file("in"), "--json", nowhere}, 1, {nowhere});
+    fail({"attend", file("in"), "-o", "/dev/full", "--recipe", "fp8"}, 1, {"not a regular file"});
+
+    // A failure before the end leaves an older result as it was, and no temporary file.
+    write_text(file("out"), "older");
+    fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--layer", "x"}, 1, {"x.q"});
+    EXPECT_EQ(read_text(file("out")), "older");
+    for (const auto& entry : fs::directory_iterator(directory_.path())) {
+        EXPECT_EQ(entry.path().extension(), "") << entry.path();
+    }
+}
+
+TEST_F(Cli, AFailedStandardOutputIsAFailure) {
+    for (const Args& args : {Args{"info"}, Args{"--help"}, Args{"--version"}, Args{"explain"}}) {
+        const Outcome full = run(args, "/dev/full");
+        EXPECT_EQ(full.status, 1);
+        EXPECT_NE(full.err.find("standard output: No space left"), std::string::npos) << full.err;
+
+        int ends[2];
+        ASSERT_EQ(::pipe(ends), 0);
+        ::close(ends[0]);
+        const Outcome broken = spawn(args, ends[1], false);
+        EXPECT_EQ(broken.status, 1);
+        EXPECT_NE(broken.err.find("Broken pipe"), std::string::npos) << broken.err;
+    }
+}
+
+// --- attend -----------------------------------------------------------------------------------
+
+class Attend : public Cli {
+protected:
+    void expect_equal(const Capture& capture, const Problem& problem, quatt_dtype out_dtype,
+                      const Args& more, const std::string& device = "cpu") {
+        capture.write(file("in"));
+        Args args = {"attend", file("in"), "-o", file("out"), "--lse", "--device", device};
+        args.insert(args.end(), more.begin(), more.end());
+        (void)succeed(args);
+        expect_same(file("out"), capture.attention(problem, out_dtype, device));
+    }
+};
+
+TEST_F(Attend, EqualsTheLibraryOnDenseTensors) {
+    Capture c;
+    c.add_qkv("", {2, 70, 4, 32}, 2);
+    for (const std::string recipe :
+         {"bf16", "f16", "fp8", "fp8_head", "int8_fp8", "nvfp4", "nvfp4_fp8"}) {
+        expect_equal(c, problem_of(recipe), QUATT_BF16, {"--recipe", recipe});
+    }
+    expect_equal(c, problem_of("fp8"), QUATT_BF16, {"--recipe", "fp8"}, "reference");
+    Problem tiled = problem_of("nvfp4");
+    tiled.key_tile = 128;
+    expect_equal(c, tiled, QUATT_F32,
+                 {"--recipe", "nvfp4", "--key-tile", "128", "--out-dtype", "f32"}, "emulate");
+}
+
+TEST_F(Attend, EqualsTheLibraryWithEveryProblemFlag) {
+    Capture c;
+    c.add_qkv("", {90, 4, 32}, 2, Dtype::kF16);
+    c.add_ints("cu_seqlens", {0, 33, 33, 80});
+    c.add("sink", {4}, {0.5f, -1.0f, 3.0f, 0.0f});
+    Problem p = problem_of("fp8");
+    p.causal = 1;
+    p.window_left = 20;
+    p.softmax_scale = 0.3f;
+    p.threads = 1;
+    p.splits = 2;
+    expect_equal(c, p, QUATT_F16,
+                 {"--recipe", "fp8", "--causal", "--window", "20,-1", "--softmax-scale", "0.3",
+                  "--sink", "sink", "--threads", "1", "--splits", "2", "--quiet"});
+    const SafetensorsFile out(file("out"));
+    EXPECT_EQ(out.at("out").describe(), "F16 [90, 4, 32]");
+    EXPECT_EQ(out.at("lse").describe(), "F32 [4, 90]");
+    EXPECT_EQ(out.metadata().at("recipe"), "fp8");
+    EXPECT_EQ(out.metadata().at("causal"), "true");
+    EXPECT_EQ(out.metadata().at("window"), "20,-1");
+    EXPECT_EQ(out.metadata().at("softmax_scale"), "0.3");
+}
+
+TEST_F(Attend, EqualsTheLibraryWithLengths) {
+    {
+        Capture c;
+        c.add_qkv("", {3, 40, 2, 16}, 2, Dtype::kF32);
+        c.add_ints("kv_lens", {40, 0, 17});
+        expect_equal(c, problem_of("int8_fp8"), QUATT_F32, {"--recipe", "int8_fp8"});
+    }
+    Capture c;
+    c.add_qkv("", {50, 2, 16}, 2);
+    c.add_ints("cu_seqlens_q", {0, 10, 50});
+    c.add_ints("cu_seqlens_k", {0, 30, 45});
+    expect_equal(c, problem_of("fp8"), QUATT_BF16, {"--recipe", "fp8"});
+
+    // The same as I64, on the outer level of a layer.
+    Capture wide;
+    wide.add_qkv("a.b.", {50, 2, 16}, 2);
+    for (const auto& [name, ints] :
+         {std::pair{"a.cu_seqlens_q", std::vector<std::int64_t>{0, 10, 50}},
+          std::pair{"a.cu_seqlens_k", std::vector<std::int64_t>{0, 30, 45}}}) {
+        const auto bytes = std::as_bytes(std::span(ints));
+        wide.add(name, Dtype::kI64, {3}, {bytes.begin(), bytes.end()});
+    }
+    wide.write(file("in"));
+    (void)succeed({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--lse"});
+    expect_same(file("out"), c.attention(problem_of("fp8"), QUATT_BF16, "cpu"));
+}
+
+TEST_F(Attend, EqualsTheLibraryOnE4m3WithDescales) {
+    Capture c;
+    c.add_qkv("", {2, 40, 4, 32}, 2, Dtype::kF8E4M3);
+    c.add("q_descale", {}, {0.5f});
+    c.add("k_descale", {2}, {2.0f, 0.25f});
+    c.add("v_descale", {2, 2}, {1.0f, 2.0f, 3.0f, 4.0f});
+    expect_equal(c, problem_of("fp8_head"), QUATT_BF16, {"--recipe", "fp8_head"});
+
+    Capture bare;
+    bare.add_qkv("", {8, 1, 16}, 1, Dtype::kF8E4M3);
+    bare.write(file("in"));
+    EXPECT_NE(succeed({"attend", file("in"), "-o", file("out"), "--recipe", "fp8"})
+                  .find("note: tensor 'k' is F8_E4M3 and has no 'k_descale'"),
+              std::string::npos);
+}
+
+TEST_F(Attend, TakesMetadataUnlessAFlagSaysOtherwise) {
+    Capture c;
+    c.add_qkv("", {60, 2, 16}, 2);
+    c.metadata = {{"softmax_scale", "0.5"}, {"causal", "True"}, {"window", "9,0"}};
+    Problem p = problem_of("bf16");
+    p.softmax_scale = 0.5f;
+    p.causal = 1;
+    p.window_left = 9;
+    p.window_right = 0;
+    expect_equal(c, p, QUATT_BF16, {"--recipe", "bf16"});
+    p.softmax_scale = 1.0f;
+    p.causal = 0;
+    p.window_left = p.window_right = -1;
+    expect_equal(c, p, QUATT_BF16,
+                 {"--recipe", "bf16", "--softmax-scale", "1", "--no-causal", "--window", "-1,-1"});
+}
+
+TEST_F(Attend, ChoosesTheOnlyLayerAndAsksForOneOfSeveral) {
+    Capture c;
+    c.add_qkv("only.", {8, 2, 16}, 2);
+    c.write(file("in"));
+    (void)succeed({"attend", file("in"), "-o", file("out"), "--recipe", "fp8"});
+    EXPECT_EQ(SafetensorsFile(file("out")).metadata().at("layer"), "only");
+    c.add_qkv("other.", {8, 2, 16}, 2);
+    c.write(file("in"));
+    fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8"}, 1, {"only, other"});
+}
+
+// The writer aligns everything; other programs do not.
+TEST_F(Attend, ReadsTensorsThatAreNotAligned) {
+    Capture c;
+    c.add_qkv("", {8, 1, 16}, 1);
+    std::string data(1, '\0');
+    std::string header = R"({"pad":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
+    for (const std::string name : {"q", "k", "v"}) {
+        const auto* bytes = static_cast<const char*>(c.tensor(name).data);
+        header += ",\"" + name + R"(":{"dtype":"BF16","shape":[8,1,16],"data_offsets":[)" +
+                  std::to_string(data.size()) + "," + std::to_string(data.size() + 256) + "]}";
+        data.append(bytes, 256);
+    }
+    header += "}";
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    std::string length(8, '\0');
+    const std::uint64_t size = header.size();
+    std::memcpy(length.data(), &size, 8);
+    write_text(file("in"), length + header + data);
+    (void)succeed({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--lse"});
+    expect_same(file("out"), c.attention(problem_of("fp8"), QUATT_BF16, "cpu"));
+}
+
+TEST_F(Attend, QuietSaysNothing) {
+    Capture c;
+    c.add_qkv("", {8, 1, 16}, 1);
+    c.write(file("in"));
+    EXPECT_EQ(succeed({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--quiet"}), "");
+    EXPECT_EQ(succeed({"sample", "--kind", "dit", "--tokens", "8", "-o", file("s"), "--quiet"}),
+              "");
+}
+
+// Long calls are cut by KV heads; that changes no bit.
+TEST(SliceHeads, PartsGiveTheBitsOfTheWhole) {
+    for (const bool dense : {false, true}) {
+        Capture c;
+        c.add_qkv(
+            "",
+            dense ? std::vector<std::int64_t>{2, 40, 6, 32} : std::vector<std::int64_t>{80, 6, 32},
+            3, Dtype::kF8E4M3);
+        c.add("sink", {6}, {0, 1, 2, 3, 4, 5});
+        c.add("k_descale", {3}, {1, 2, 3});
+        if (dense) {
+            c.add("v_descale", {2, 3}, {1, 2, 3, 4, 5, 6});
+        }
+        const auto wanted = c.attention(problem_of("fp8"), QUATT_F32, "cpu");
+
+        Bytes out(wanted.first.size());
+        std::vector<float> lse(wanted.second.size());
+        Problem p = problem_of("fp8");
+        p.softmax_scale = 1.0f / std::sqrt(32.0f);
+        Tensors whole;
+        whole.q = c.tensor("q");
+        whole.k = c.tensor("k");
+        whole.v = c.tensor("v");
+        whole.sink = c.tensor("sink");
+        whole.k_descale = c.tensor("k_descale");
+        whole.v_descale = c.tensor("v_descale");
+        whole.out = quatt_tensor_contiguous(out.data(), QUATT_F32, whole.q.rank, whole.q.extent);
+        const std::int64_t rows[] = {2, 6, 40};
+        const std::int64_t packed_rows[] = {6, 80};
+        whole.lse = quatt_tensor_contiguous(lse.data(), QUATT_F32, dense ? 3 : 2,
+                                            dense ? rows : packed_rows);
+        for (const auto& [first, count] : {std::pair{0, 2}, std::pair{2, 1}}) {
+            p.tensors = slice_heads(whole, first, count);
+            attention(p, "cpu");
+        }
+        EXPECT_EQ(out, wanted.first);
+        EXPECT_EQ(lse, wanted.second);
+    }
+}
+
+// --- check ------------------------------------------------------------------------------------
+
+class Check : public Cli {
+protected:
+    Json json_of(Args args) {
+        args.insert(args.end(), {"--json", "-"});
+        return Json::parse(succeed(args));
+    }
+};
+
+TEST_F(Check, JsonIsWhatTheTableShows) {
+    const Args args = {
+        "check",  kRealFile, "--layers", "layers.0,layers.7", "--recipes", "fp8,bf16,nvfp4_fp8",
+        "--rows", "32",      "--json",   file("report.json")};
+    const std::string text = succeed(args);
+    const Json json = Json::parse(read_text(file("report.json")));
+    EXPECT_EQ(json["schema"], "quatt.check");
+    EXPECT_EQ(json["version"], 1);
+    EXPECT_EQ(json["rows"], 32);
+    ASSERT_EQ(json["layers"].size(), 2u);
+    for (const Json& layer : json["layers"]) {
+        const std::string name = layer["layer"];
+        EXPECT_EQ(layer["softmax_scale"]["value"], 0.125);
+        EXPECT_EQ(layer["softmax_scale"]["source"], "metadata");
+        EXPECT_EQ(layer["window"]["source"], "default");
+        EXPECT_EQ(layer["rows_compared"], 32);
+        EXPECT_EQ(layer["light_mass"].size(), 8u);
+        ASSERT_EQ(layer["recipes"].size(), 3u);
+        for (const Json& recipe : layer["recipes"]) {
+            ASSERT_EQ(recipe["heads"].size(), 8u);
+            double sum = 0.0;
+            double worst = 0.0;
+            double max_error = 0.0;
+            for (const Json& head : recipe["heads"]) {
+                sum += head["rel_l2"].get<double>();
+                worst = std::max(worst, head["rel_l2"].get<double>());
+                max_error = std::max(max_error, head["max_error"].get<double>());
+            }
+            EXPECT_NEAR(recipe["rel_l2"].get<double>(), sum / 8, 1e-12);
+            EXPECT_EQ(recipe["worst_rel_l2"].get<double>(), worst);
+            EXPECT_EQ(recipe["max_error"].get<double>(), max_error);
+            EXPECT_EQ(recipe["heads"][recipe["worst_heads"][0].get<std::size_t>()]["rel_l2"],
+                      worst);
+            // Its row: layer, recipe, rel-L2, worst head, three heads, cosine, ...
+            const std::regex row(name + " +" + recipe["recipe"].get<std::string>() +
+                                 " +([^ ]+) +([^ ]+) +(\\d) (\\d) (\\d) +([^ ]+) +([^ ]+)");
+            std::smatch cells;
+            ASSERT_TRUE(std::regex_search(text, cells, row)) << text;
+            EXPECT_NEAR(std::stod(cells[1]), recipe["rel_l2"].get<double>(), 6e-5);
+            EXPECT_NEAR(std::stod(cells[2]), worst, 6e-5);
+            EXPECT_EQ(std::stoul(cells[3]), recipe["worst_heads"][0].get<std::size_t>());
+            EXPECT_EQ(std::stoul(cells[5]), recipe["worst_heads"][2].get<std::size_t>());
+            EXPECT_NEAR(std::stod(cells[6]), recipe["cosine"].get<double>(), 6e-7);
+            EXPECT_NEAR(std::stod(cells[7]), max_error, 6e-5);
+        }
+        EXPECT_NE(text.find(name + ": " + layer["recommendation"]["sentence"].get<std::string>()),
+                  std::string::npos);
+    }
+}
+
+// Numbers from the definitions, over all rows.
+TEST_F(Check, NumbersAreThoseOfTheDefinitions) {
+    Capture c;
+    c.add_qkv("", {100, 4, 32}, 2);
+    c.add_ints("cu_seqlens", {0, 61, 90});
+    c.write(file("in"));
+    const Json json = json_of({"check", file("in"), "--recipes", "int8_fp8", "--rows", "1000"});
+    const Json& layer = json["layers"][0];
+    EXPECT_EQ(layer["rows_compared"], 90);
+    const auto [out_bytes, lse] = c.attention(problem_of("int8_fp8"), QUATT_F32, "cpu");
+    const auto [ref_bytes, ref_lse] = c.attention(problem_of("bf16"), QUATT_F32, "reference");
+    const std::vector<float> out = to_floats(Dtype::kF32, out_bytes);
+    const std::vector<float> ref = to_floats(Dtype::kF32, ref_bytes);
+    for (std::size_t h = 0; h < 4; ++h) {
+        double error = 0.0;
+        double dot = 0.0;
+        double squares = 0.0;
+        double ref_squares = 0.0;
+        double max_error = 0.0;
+        double lse_error = 0.0;
+        for (std::size_t t = 0; t < 90; ++t) {
+            for (std::size_t d = 0; d < 32; ++d) {
+                const double x = out[(t * 4 + h) * 32 + d];
+                const double y = ref[(t * 4 + h) * 32 + d];
+                error += (x - y) * (x - y);
+                dot += x * y;
+                squares += x * x;
+                ref_squares += y * y;
+                max_error = std::max(max_error, std::fabs(x - y));
+            }
+            lse_error = std::max(
+                lse_error, std::fabs(double{lse[h * 100 + t]} - double{ref_lse[h * 100 + t]}));
+        }
+        const Json& head = layer["recipes"][0]["heads"][h];
+        EXPECT_NEAR(head["rel_l2"].get<double>(), std::sqrt(error / ref_squares), 1e-12);
+        EXPECT_NEAR(head["cosine"].get<double>(), dot / std::sqrt(squares * ref_squares), 1e-12);
+        EXPECT_EQ(head["max_error"].get<double>(), max_error);
+        EXPECT_EQ(head["lse_error"].get<double>(), lse_error);
+    }
+}
+
+TEST_F(Check, ExactArithmeticHasNoError) {
+    Capture c;
+    c.add_qkv("", {2, 30, 2, 16}, 1);
+    c.add_ints("kv_lens", {0, 9});  // no keys: all outputs 0, LSE -inf
+    c.write(file("in"));
+    const Json json = json_of({"check", file("in"), "--recipes", "bf16", "--device", "reference",
+                               "--causal", "--rows", "7"});
+    const Json& layer = json["layers"][0];
+    EXPECT_EQ(layer["rows_compared"], 14);
+    EXPECT_EQ(layer["causal"]["source"], "flag");
+    EXPECT_EQ(layer["recipes"][0]["worst_rel_l2"], 0.0);
+    EXPECT_EQ(layer["recipes"][0]["lse_error"], 0.0);
+    EXPECT_NEAR(layer["recipes"][0]["cosine"].get<double>(), 1.0, 1e-12);
+    EXPECT_EQ(layer["recommendation"]["recipe"], "bf16");
+}
+
+TEST_F(Check, SameSeedSameNumbers) {
+    const Args args = {"check",     kRealFile, "--layers", "layers.7",
+                       "--recipes", "fp8",     "--rows",   "16"};
+    const auto numbers = [&](const std::string& seed) {
+        Args all = args;
+        all.insert(all.end(), {"--seed", seed});
+        return json_of(all)["layers"][0]["recipes"][0]["heads"];
+    };
+    const Json first = numbers("3");
+    EXPECT_EQ(first, numbers("3"));
+    EXPECT_NE(first, numbers("4"));
+}
+
+TEST_F(Check, RecommendsOnlyWhatTheDataSupports) {
+    const auto recommended = [&](const std::string& recipes, const std::string& bound) {
+        return json_of({"check", kRealFile, "--layers", "layers.0", "--rows", "16", "--recipes",
+                        recipes, "--bound", bound})["layers"][0]["recommendation"];
+    };
+    EXPECT_EQ(recommended("bf16,int8_fp8,nvfp4", "10")["recipe"], "nvfp4");
+    EXPECT_EQ(recommended("bf16,int8_fp8", "10")["recipe"], "int8_fp8");
+    EXPECT_EQ(recommended("bf16,nvfp4", "0.05")["recipe"], "bf16");
+    const Json none = recommended("nvfp4,fp8", "1e-6");
+    EXPECT_TRUE(none["recipe"].is_null());
+    EXPECT_NE(none["sentence"].get<std::string>().find("fp8 comes closest"), std::string::npos);
+}
+
+TEST_F(Check, NanIsReadableByPrograms) {
+    Capture c;
+    SampleSpec spec;
+    spec.segment_tokens = {20};
+    spec.heads_q = spec.heads_kv = 2;
+    spec.head_dim = 16;
+    Sample sample = make_sample(spec);
+    sample.v[0] = std::nanf("");  // head 0
+    c.add("q", {20, 2, 16}, sample.q);
+    c.add("k", {20, 2, 16}, sample.k);
+    c.add("v", {20, 2, 16}, sample.v);
+    c.write(file("in"));
+    const Json json = json_of({"check", file("in"), "--recipes", "bf16,fp8"});
+    const Json& layer = json["layers"][0];
+    for (const Json& recipe : layer["recipes"]) {
+        EXPECT_EQ(recipe["rel_l2"], "NaN");
+        EXPECT_EQ(recipe["worst_heads"][0], 0);
+        EXPECT_EQ(recipe["heads"][0]["rel_l2"], "NaN");
+        EXPECT_TRUE(recipe["heads"][1]["rel_l2"].is_number());
+    }
+    EXPECT_TRUE(layer["recommendation"]["recipe"].is_null());
+    EXPECT_NE(succeed({"check", file("in")}).find("no recommendation"), std::string::npos);
+}
+
+TEST_F(Check, FindsLayersInNaturalOrder) {
+    Capture c;
+    for (const std::string prefix : {"b.10.", "b.9.", "", "a."}) {
+        c.add_qkv(prefix, {6, 1, 16}, 1);
+    }
+    c.add("lonely.q", {1}, {0.0f});
+    c.write(file("in"));
+    std::vector<std::string> names;
+    const Json json = json_of({"check", file("in"), "--recipes", "bf16"});
+    for (const Json& layer : json["layers"]) {
+        names.push_back(layer["layer"]);
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{"", "a", "b.9", "b.10"}));
+}
+
+TEST_F(Check, NothingToMeasureIsAFailure) {
+    Capture c;
+    c.add_qkv("", {6, 1, 16}, 1);
+    c.add_ints("cu_seqlens", {0, 0});
+    c.write(file("in"));
+    fail({"check", file("in")}, 1, {"nothing to measure"});
+}
+
+// --- sample -----------------------------------------------------------------------------------
+
+TEST_F(Cli, SampleIsDeterministicAndComplete) {
+    const auto make = [&](const std::string& name, Args more) {
+        Args args = {"sample",     "--kind", "dit",        "--segments", "12,0,30", "--heads", "4",
+                     "--heads-kv", "2",      "--head-dim", "24",         "-o",      file(name)};
+        args.insert(args.end(), more.begin(), more.end());
+        (void)succeed(args);
+        return read_text(file(name));
+    };
+    const std::string first = make("a", {"--seed", "5"});
+    EXPECT_EQ(first, make("b", {"--seed", "5"}));
+    EXPECT_NE(first, make("c", {"--seed", "6"}));
+    EXPECT_NE(first, make("d", {"--seed", "5", "--gain", "2"}));
+
+    const SafetensorsFile sample(file("a"));
+    EXPECT_EQ(sample.at("q").describe(), "BF16 [42, 4, 24]");
+    EXPECT_EQ(sample.at("v").describe(), "BF16 [42, 2, 24]");
+    EXPECT_EQ(sample.at("cu_seqlens").describe(), "I32 [4]");
+    EXPECT_EQ(sample.metadata().at("kind"), "dit");
+    EXPECT_EQ(sample.metadata().at("seed"), "5");
+    EXPECT_EQ(sample.metadata().at("causal"), "false");
+    EXPECT_TRUE(sample.metadata().contains("softmax_scale"));
+}
+
+TEST_F(Cli, SampleTakesItsFlags) {
+    (void)succeed({"sample", "--kind", "sink", "--tokens", "20", "--heads", "2", "--head-dim", "8",
+                   "--sink-weight", "0.7", "--sink-position", "0", "--score-std", "0.2", "--dtype",
+                   "f32", "-o", file("sink")});
+    const SafetensorsFile sink(file("sink"));
+    EXPECT_EQ(sink.at("q").describe(), "F32 [20, 2, 8]");
+    EXPECT_EQ(sink.metadata().at("sink_weight"), "0.7");
+    EXPECT_EQ(sink.metadata().at("score_std"), "0.2");
+    (void)succeed({"sample", "--kind", "dit", "--tokens", "24", "--grid", "2,3,4", "--head-dim",
+                   "12", "--k-mean-std", "3", "--v-mean-std", "0", "--dtype", "f16", "-o",
+                   file("dit")});
+    const SafetensorsFile dit(file("dit"));
+    EXPECT_EQ(dit.at("k").describe(), "F16 [24, 8, 12]");
+    EXPECT_EQ(dit.metadata().at("grid"), "2,3,4");
+    EXPECT_EQ(dit.metadata().at("k_mean_std"), "3");
+    (void)succeed({"sample", "--kind", "outlier", "--tokens", "24", "--outlier-gain", "7", "-o",
+                   file("outlier")});
+    EXPECT_EQ(SafetensorsFile(file("outlier")).metadata().at("outlier_gain"), "7");
+}
+
+// What `make demo` does, smaller.
+TEST_F(Cli, ASampleCanBeCheckedAndAttended) {
+    for (const std::string kind : {"gaussian", "dit", "outlier", "sink"}) {
+        (void)succeed({"sample", "--kind", kind, "--tokens", "96", "--heads", "2", "--head-dim",
+                       "32", "-o", file("s")});
+        EXPECT_NE(succeed({"check", file("s"), "--rows", "16"}).find("(q, k, v)"),
+                  std::string::npos);
+        (void)succeed({"attend", file("s"), "-o", file("out"), "--recipe", "nvfp4"});
+    }
+}
+
+}  // namespace
+}  // namespace quatt::tools

@@ -1,0 +1,175 @@
+// quatt attend: attention over the tensors of a file, into another file.
+#include <sys/stat.h>
+
+#include <quatt/attention.hpp>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "commands.hpp"
+#include "layer.hpp"
+#include "output.hpp"
+#include "progress.hpp"
+#include "table.hpp"
+
+namespace quatt::tools {
+namespace {
+
+Dtype file_dtype(quatt_dtype dtype) {
+    switch (dtype) {
+        case QUATT_F32:
+            return Dtype::kF32;
+        case QUATT_F16:
+            return Dtype::kF16;
+        default:
+            return Dtype::kBf16;
+    }
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+    struct stat x {};
+    struct stat y {};
+    return ::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+std::string choose_layer(const SafetensorsFile& file, const AttendOptions& options) {
+    if (options.layer) {
+        return *options.layer;
+    }
+    const std::vector<std::string> layers = find_layers(file);
+    if (layers.empty() || layers.front().empty()) {
+        return "";  // where there is none, binding says which tensors there are
+    }
+    if (layers.size() > 1) {
+        constexpr std::size_t kListed = 20;
+        std::string names;
+        for (std::size_t i = 0; i < std::min(layers.size(), kListed); ++i) {
+            names += (i == 0 ? "" : ", ") + printable(layers[i]);
+        }
+        throw Error(printable(file.path(), 200) + ": has " + std::to_string(layers.size()) +
+                    " layers; choose one with --layer: " + names +
+                    (layers.size() > kListed ? ", ..." : ""));
+    }
+    return layers.front();
+}
+
+// A result that the library fills: [.., heads, ..] of the whole layer.
+struct Output {
+    std::vector<std::byte> bytes;
+    TensorView view;
+
+    Output(std::string name, quatt_dtype dtype, std::vector<std::int64_t> shape) {
+        view.name = std::move(name);
+        view.dtype = file_dtype(dtype);
+        view.shape = std::move(shape);
+        std::int64_t count = static_cast<std::int64_t>(quatt_dtype_bytes(dtype));
+        for (const std::int64_t extent : view.shape) {
+            if (__builtin_mul_overflow(count, extent, &count)) {
+                throw Error("the output " + view.name + " would not fit into 2^63 bytes");
+            }
+        }
+        bytes.resize(static_cast<std::size_t>(count));
+        view.bytes = bytes;
+    }
+    Output(const Output&) = delete;
+    Output& operator=(const Output&) = delete;
+    ~Output() = default;
+
+    [[nodiscard]] quatt_tensor tensor(quatt_dtype dtype) {
+        return quatt_tensor_contiguous(
+            bytes.data(), dtype, static_cast<std::int32_t>(view.shape.size()), view.shape.data());
+    }
+};
+
+}  // namespace
+
+int run_attend(const AttendOptions& options) {
+    if (same_file(options.input, options.output)) {
+        throw UsageError("the output " + in_quotes(options.output) + " is the input file");
+    }
+    const SafetensorsFile file(options.input);
+    const LayerInput layer(file, choose_layer(file, options), options.problem.sink);
+    const Semantics semantics = resolve_semantics(file, layer, options.problem);
+    const Device device(options.problem.device);
+    Problem problem = make_problem(layer, semantics, options.problem, options.recipe);
+    problem.zero_tail = 1;  // a file has no rows that are "left untouched"
+
+    const quatt_dtype q_dtype = layer.tensors().q.dtype;
+    const quatt_dtype out_dtype =
+        options.problem.out_dtype.value_or(q_dtype == QUATT_E4M3 ? QUATT_BF16 : q_dtype);
+    std::vector<std::int64_t> out_shape = {layer.tokens_q(), layer.heads(), layer.head_dim_v()};
+    std::vector<std::int64_t> lse_shape = {layer.heads(), layer.tokens_q()};
+    if (!layer.packed()) {
+        out_shape.insert(out_shape.begin(), layer.tensors().q.extent[0]);
+        lse_shape.insert(lse_shape.begin(), layer.tensors().q.extent[0]);
+    }
+    // The library judges the layouts before memory is taken for the outputs.
+    problem.tensors.out = quatt_tensor_contiguous(
+        nullptr, out_dtype, static_cast<std::int32_t>(out_shape.size()), out_shape.data());
+    const Result<PlanInfo> plan = query(problem, device);
+    if (!plan.ok()) {
+        throw_status(layer.where(), plan.status());
+    }
+    Output out("out", out_dtype, out_shape);
+    problem.tensors.out = out.tensor(out_dtype);
+    std::unique_ptr<Output> lse;
+    if (options.lse) {
+        lse = std::make_unique<Output>("lse", QUATT_F32, lse_shape);
+        problem.tensors.lse = lse->tensor(QUATT_F32);
+    }
+
+    const auto start = std::chrono::steady_clock::now();
+    {
+        Tensors whole;
+        static_cast<quatt_tensors&>(whole) = problem.tensors;
+        const std::int64_t parts = part_count(layer);
+        Progress progress(layer_title(layer.name()) + " " + options.recipe, parts, options.quiet);
+        for (std::int64_t i = 0; i < parts; ++i) {
+            const std::int64_t first = layer.heads_kv() * i / parts;
+            const std::int64_t last = layer.heads_kv() * (i + 1) / parts;
+            problem.tensors = slice_heads(whole, first, last - first);
+            if (const quatt_status s = quatt_attention(&problem, &device); s != QUATT_OK) {
+                throw_status(layer.where(), Status::from_c(s));
+            }
+            progress.advance();
+        }
+    }
+    const std::chrono::duration<double, std::milli> elapsed =
+        std::chrono::steady_clock::now() - start;
+
+    std::vector<TensorView> tensors = {out.view};
+    if (lse) {
+        tensors.push_back(lse->view);
+    }
+    Metadata metadata = {{"quatt_version", quatt_version()},
+                         {"recipe", options.recipe},
+                         {"kernel", plan->kernel},
+                         {"key_tile", std::to_string(plan->key_tile)},
+                         {"splits", std::to_string(plan->splits)},
+                         {"softmax_scale", shortest(semantics.softmax_scale.value)},
+                         {"causal", semantics.causal.value ? "true" : "false"},
+                         {"window", std::to_string(semantics.window.value.left) + "," +
+                                        std::to_string(semantics.window.value.right)}};
+    if (!layer.name().empty()) {
+        metadata["layer"] = layer.name();
+    }
+    write_safetensors(options.output, tensors, metadata);
+
+    if (!options.quiet) {
+        std::string text;
+        for (const std::string& note : layer.notes()) {
+            text += "note: " + note + "\n";
+        }
+        text += layer.where() + ": " + layer.shape_text() + "\n" + semantics.text() + "\n" +
+                "recipe " + options.recipe + ", kernel " + plan->kernel + ", key tile " +
+                std::to_string(plan->key_tile) + ", " + format_significant(elapsed.count(), 3) +
+                " ms\nwrote " + printable(options.output, 200) + ": out " + out.view.describe() +
+                (lse ? ", lse " + lse->view.describe() : "") + "\n";
+        print(text);
+    }
+    return kExitOk;
+}
+
+}  // namespace quatt::tools

@@ -1,0 +1,179 @@
+// The report of `quatt check` for people.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "check.hpp"
+#include "table.hpp"
+
+namespace quatt::tools {
+namespace {
+
+// Dearer recipes have larger numbers: bits of the operands, in the order of tensor-core rates. fp8
+// and fp8_head differ in their scales only.
+constexpr std::array<std::pair<std::string_view, int>, 7> kCost = {{{"nvfp4", 0},
+                                                                    {"nvfp4_fp8", 1},
+                                                                    {"fp8", 2},
+                                                                    {"fp8_head", 2},
+                                                                    {"int8_fp8", 3},
+                                                                    {"bf16", 4},
+                                                                    {"f16", 4}}};
+
+int cost_of(std::string_view recipe) {
+    const auto* const found =
+        std::ranges::find(kCost, recipe, [](const auto& entry) { return entry.first; });
+    return found == kCost.end() ? static_cast<int>(kCost.size()) : found->second;
+}
+
+double worst_error(const RecipeResult& recipe) {
+    return recipe.heads[recipe.worst_heads().front()].rel_l2;
+}
+
+// Four decimals, so that columns line up; more where they would show nothing.
+std::string number(double value) {
+    return value == 0.0 || value < 5e-4 ? format_significant(value, 2) : format_fixed(value, 4);
+}
+
+std::string worst_text(const RecipeResult& recipe) {
+    return "worst head " + std::to_string(recipe.worst_heads().front()) + ": " +
+           number(worst_error(recipe));
+}
+
+// Lines that hold for all layers stand once.
+std::string grouped(const CheckReport& report, std::string (*line_of)(const LayerResult&)) {
+    const bool same = std::ranges::all_of(report.layers, [&](const LayerResult& layer) {
+        return line_of(layer) == line_of(report.layers.front());
+    });
+    std::string out;
+    for (const LayerResult& layer : report.layers) {
+        out += (same ? "" : layer_title(layer.name) + ": ") + line_of(layer) + "\n";
+        if (same) {
+            break;
+        }
+    }
+    return out;
+}
+
+std::string error_table(const CheckReport& report) {
+    Table table({{"layer", Align::kLeft},
+                 {"recipe", Align::kLeft},
+                 {"rel-L2"},
+                 {"worst head"},
+                 {"worst heads", Align::kLeft},
+                 {"cosine"},
+                 {"max error"},
+                 {"LSE error"},
+                 {"ms"}});
+    for (const LayerResult& layer : report.layers) {
+        if (table.rows() > 0) {
+            table.add_rule();
+        }
+        for (const RecipeResult& recipe : layer.recipes) {
+            const HeadErrors all = recipe.over_heads();
+            std::string worst;
+            const std::vector<std::size_t> order = recipe.worst_heads();
+            for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), 3); ++i) {
+                worst += (i == 0 ? "" : " ") + std::to_string(order[i]);
+            }
+            table.add_row({layer_title(layer.name), recipe.recipe, number(all.rel_l2),
+                           number(worst_error(recipe)), worst, format_fixed(all.cosine, 6),
+                           number(all.max_error), number(all.lse_error),
+                           format_fixed(recipe.time_ms, 1)});
+        }
+    }
+    return table.text();
+}
+
+std::string light_table(const CheckReport& report) {
+    Table table(
+        {{"layer", Align::kLeft}, {"mean"}, {"worst head"}, {"head"}, {"largest row"}, {"head"}});
+    for (const LayerResult& layer : report.layers) {
+        double mean = 0.0;
+        std::size_t worst = 0;
+        std::size_t largest = 0;
+        for (std::size_t h = 0; h < layer.light.size(); ++h) {
+            mean += layer.light[h].mean / static_cast<double>(layer.light.size());
+            worst = layer.light[h].mean > layer.light[worst].mean ? h : worst;
+            largest = layer.light[h].max > layer.light[largest].max ? h : largest;
+        }
+        table.add_row({layer_title(layer.name), number(mean), number(layer.light[worst].mean),
+                       std::to_string(worst), number(layer.light[largest].max),
+                       std::to_string(largest)});
+    }
+    return table.text();
+}
+
+}  // namespace
+
+Recommendation recommend(const LayerResult& layer, double bound) {
+    const std::string limit = shortest(bound);
+    std::optional<std::size_t> best;
+    std::optional<std::size_t> closest;
+    for (std::size_t i = 0; i < layer.recipes.size(); ++i) {
+        const double error = worst_error(layer.recipes[i]);
+        const auto before = [&](std::size_t other) {
+            return std::pair(cost_of(layer.recipes[i].recipe), error) <
+                   std::pair(cost_of(layer.recipes[other].recipe),
+                             worst_error(layer.recipes[other]));
+        };
+        if (std::isfinite(error) && (!closest || error < worst_error(layer.recipes[*closest]))) {
+            closest = i;
+        }
+        if (error < bound && (!best || before(*best))) {
+            best = i;
+        }
+    }
+    if (best) {
+        const RecipeResult& recipe = layer.recipes[*best];
+        return {best, recipe.recipe + " is the cheapest recipe checked whose rel-L2 stays below " +
+                          limit + " in every head (" + worst_text(recipe) + ")."};
+    }
+    if (closest) {
+        const RecipeResult& recipe = layer.recipes[*closest];
+        return {std::nullopt, "no recipe checked keeps rel-L2 below " + limit + " in every head; " +
+                                  recipe.recipe + " comes closest (" + worst_text(recipe) + ")."};
+    }
+    return {std::nullopt,
+            "no recommendation, because no recipe gives finite results in every head."};
+}
+
+std::string check_text(const CheckReport& report) {
+    const LayerResult& first = report.layers.front();
+    std::string out = printable(report.file, 200) + "\n";
+    out += grouped(report, [](const LayerResult& layer) { return layer.shape_text; });
+    out += grouped(report, [](const LayerResult& layer) { return layer.semantics.text(); });
+    for (const LayerResult& layer : report.layers) {
+        for (const std::string& note : layer.notes) {
+            out += "note: " + note + "\n";
+        }
+    }
+    out += "device " + report.device + ", " + std::to_string(first.recipes.front().plan.threads) +
+           " threads; compared with exact attention (fp64), rows chosen with seed " +
+           std::to_string(report.seed) + "\n";
+    out += grouped(report, [](const LayerResult& layer) {
+        return std::to_string(layer.rows_compared) + " of " +
+               std::to_string(layer.tokens_q * layer.batch) + " query rows compared in each head";
+    });
+    out += "\n";
+    out += error_table(report);
+    out +=
+        "\nrel-L2, cosine: mean over heads. worst head: the largest rel-L2; behind it, the worst "
+        "heads.\n"
+        "max error, LSE error: the largest of all. ms: all rows of the layer on this device.\n"
+        "\n"
+        "Share of a row's mass in light keys, 2^-11 or more below the largest of their 64 keys, "
+        "which\nFP8 P keeps badly:\n";
+    out += light_table(report);
+    out +=
+        "\nFrom cheap to dear: nvfp4, nvfp4_fp8, fp8 = fp8_head, int8_fp8, bf16 = f16. Bound "
+        "(--bound): "
+        "rel-L2 " +
+        shortest(report.bound) + ".\n";
+    for (const LayerResult& layer : report.layers) {
+        out += layer_title(layer.name) + ": " + recommend(layer, report.bound).sentence + "\n";
+    }
+    return out;
+}
+
+}  // namespace quatt::tools

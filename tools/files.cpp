@@ -1,0 +1,130 @@
+#include "files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <random>
+
+namespace quatt::tools {
+namespace {
+
+// A new file in `directory`; removed again unless it is renamed to its final place.
+class TemporaryFile {
+public:
+    TemporaryFile(const std::string& directory, std::string label) : label_(std::move(label)) {
+        std::random_device random;
+        for (int attempt = 0; !fd_.valid(); ++attempt) {
+            // NOTE: open() applies the umask, which mkstemp() does not; the name does not contain
+            // the target's, which may be as long as a name can be.
+            path_ = directory + "/.quatt-" + std::to_string(random()) + std::to_string(random()) +
+                    ".tmp";
+            fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+            if (!fd_.valid() && (errno != EEXIST || attempt == 100)) {
+                const int error = errno;
+                throw Error(label_ + ": cannot create a file in '" + printable(directory, 200) +
+                            "': " + errno_text(error));
+            }
+        }
+    }
+    ~TemporaryFile() {
+        if (!path_.empty()) {
+            ::unlink(path_.c_str());
+        }
+    }
+    TemporaryFile(const TemporaryFile&) = delete;
+    TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+    void set_mode(mode_t mode) { check(::fchmod(fd_.get(), mode), "set the permissions of"); }
+
+    void write(std::span<const std::byte> bytes) {
+        while (!bytes.empty()) {
+            const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+            if (written < 0 && errno == EINTR) {
+                continue;
+            }
+            check(written < 0 ? -1 : 0, "write");
+            bytes = bytes.subspan(static_cast<std::size_t>(written));
+        }
+    }
+
+    void rename_to(const std::string& target) {
+        check(::fsync(fd_.get()), "flush");
+        check(fd_.close(), "close");
+        check(::rename(path_.c_str(), target.c_str()), "replace");
+        path_.clear();
+    }
+
+private:
+    void check(int result, std::string_view action) const {
+        if (result != 0) {
+            const int error = errno;
+            throw Error(label_ + ": cannot " + std::string(action) +
+                        " the file: " + errno_text(error));
+        }
+    }
+
+    std::string label_;
+    std::string path_;
+    FileDescriptor fd_{-1};
+};
+
+// Where to write so that a link at `path` survives, and what stands there now.
+struct Target {
+    std::string path;
+    std::optional<mode_t> mode;
+
+    Target(const std::string& given, const std::string& label) : path(given) {
+        struct stat info {};
+        if (::stat(given.c_str(), &info) != 0) {
+            if (errno != ENOENT) {
+                const int error = errno;
+                throw Error(label + ": cannot write there: " + errno_text(error));
+            }
+            return;
+        }
+        // Renaming onto a device such as /dev/null would replace the device.
+        if (!S_ISREG(info.st_mode)) {
+            throw Error(label + ": exists and is not a regular file");
+        }
+        mode = info.st_mode & 0777;
+        const std::unique_ptr<char, decltype(&std::free)> real(::realpath(given.c_str(), nullptr),
+                                                               &std::free);
+        if (real) {
+            path = real.get();
+        }
+    }
+
+    [[nodiscard]] std::string directory() const {
+        const auto slash = path.rfind('/');
+        return slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
+    }
+};
+
+}  // namespace
+
+void write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) {
+    const std::string label = printable(path, 200);
+    const Target target(path, label);
+    TemporaryFile file(target.directory(), label);
+    if (target.mode) {
+        file.set_mode(*target.mode);
+    }
+    for (const std::span<const std::byte> piece : pieces) {
+        file.write(piece);
+    }
+    file.rename_to(target.path);
+    // The new name itself survives a crash only once the directory is flushed. The file is complete
+    // either way, and not every file system can do it, so a failure here is none of ours.
+    const FileDescriptor directory(
+        ::open(target.directory().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (directory.valid()) {
+        ::fsync(directory.get());
+    }
+}
+
+}  // namespace quatt::tools

@@ -1,0 +1,45 @@
+// File descriptors, and files that appear in one step.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "error.hpp"
+
+namespace quatt::tools {
+
+[[nodiscard]] inline std::string errno_text(int error) {
+    return std::generic_category().message(error);
+}
+
+class FileDescriptor {
+public:
+    explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
+    ~FileDescriptor() { close(); }
+    FileDescriptor(const FileDescriptor&) = delete;
+    FileDescriptor& operator=(const FileDescriptor&) = delete;
+
+    [[nodiscard]] int get() const noexcept { return fd_; }
+    [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
+    void reset(int fd) noexcept {
+        close();
+        fd_ = fd;
+    }
+    // Some file systems report a failed write only here.
+    int close() noexcept { return fd_ < 0 ? 0 : ::close(std::exchange(fd_, -1)); }
+
+private:
+    int fd_;
+};
+
+// Writes the pieces, one behind the other, to a temporary file beside `path`, flushes it to the
+// disk and renames it. On failure `path` is as before and the temporary file is gone. An existing
+// file keeps its permissions, and a link keeps pointing at what it did. Throws Error.
+void write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces);
+
+}  // namespace quatt::tools
