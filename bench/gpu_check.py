@@ -164,18 +164,19 @@ def check_graph_and_streams(quatt):
         report(f"{recipe} graph and streams", same and both, f"replay on new inputs bit-equal {same}, two streams bit-equal {both}")
 
 
-def median_ms(f, repeats=9):
-    for _ in range(2):
-        f()
-    times = []
-    for _ in range(repeats):
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        a.record()
-        f()
-        b.record()
-        b.synchronize()
-        times.append(a.elapsed_time(b))
-    return sorted(times)[len(times) // 2]
+def median_ms(candidates, repeats=9):
+    """Medians of {name: function}, taken in turns, so that a warming GPU is the same for all."""
+    times = {name: [] for name in candidates}
+    for i in range(repeats + 2):
+        for name, f in candidates.items():
+            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            a.record()
+            f()
+            b.record()
+            b.synchronize()
+            if i >= 2:
+                times[name].append(a.elapsed_time(b))
+    return {name: sorted(t)[len(t) // 2] for name, t in times.items()}
 
 
 def kernel_times(f):
@@ -194,18 +195,24 @@ def speed(quatt, results):
         flop = 4 * tokens ** 2 * 128 * heads
         row = {"tokens": tokens, "heads": heads}
         bhsd = [x.permute(1, 0, 2)[None].contiguous() for x in (q, k, v)]
-        for name, backend in (("torch FA2 bf16", SDPBackend.FLASH_ATTENTION), ("torch cuDNN bf16", SDPBackend.CUDNN_ATTENTION)):
+
+        def torch_attention(backend):
             with sdpa_kernel(backend):
-                row[name] = median_ms(lambda: torch.nn.functional.scaled_dot_product_attention(*bhsd))
-        for recipe in ("bf16", "fp8"):
-            a = Attention(quatt, recipe, q, k, v, lse=False)
-            row[f"quatt {recipe}"] = median_ms(a.run)
+                torch.nn.functional.scaled_dot_product_attention(*bhsd)
+
+        ours = {f"quatt {r}": Attention(quatt, r, q, k, v, lse=False) for r in ("bf16", "fp8")}
+        row |= median_ms({
+            "torch FA2 bf16": lambda: torch_attention(SDPBackend.FLASH_ATTENTION),
+            "torch cuDNN bf16": lambda: torch_attention(SDPBackend.CUDNN_ATTENTION),
+        } | {name: a.run for name, a in ours.items()})
+        for name, a in ours.items():
             for kernel, ms in kernel_times(a.run).items():
-                row[f"  {recipe} {kernel}"] = ms
+                row[f"  {name} {kernel}"] = ms
+        row["FA2 / quatt bf16"] = row["torch FA2 bf16"] / row["quatt bf16"]
         source = torch.empty(int(2e9), dtype=torch.uint8, device="cuda")
-        row["copy GB/s"] = 4e9 / median_ms(lambda: source.clone()) / 1e6
+        row["copy GB/s"] = 4e9 / median_ms({"": lambda: source.clone()})[""] / 1e6
         for name, value in row.items():
-            tf = f"{flop / value / 1e9:8.0f}" if isinstance(value, float) and "GB" not in name and "  " not in name else ""
+            tf = f"{flop / value / 1e9:8.0f}" if isinstance(value, float) and not any(x in name for x in ("GB", "  ", "/")) else ""
             print(f"{name:28s} {value:10.3f} {tf}" if isinstance(value, float) else f"{name} {value}")
         results.append(row)
 

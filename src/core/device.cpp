@@ -13,6 +13,9 @@ constexpr const char* kAllowed =
     "cpu, reference, emulate, cuda[:N], simt:ARCH or emu:ARCH[:N], where ARCH is sm_80 to sm_121 "
     "(sm_90a is sm_90)";
 
+// Far above any GPU; 10 * major + minor then fits an int.
+constexpr std::int32_t kMaxComputeMajor = 999;
+
 bool parse_number(std::string_view s, std::int32_t& value) {
     const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
     return error == std::errc() && end == s.data() + s.size() && !s.empty() && value >= 0;
@@ -28,7 +31,7 @@ bool parse_arch(std::string_view s, quatt_device& d) {
     if (!s.empty() && (s.back() == 'a' || s.back() == 'f')) {
         s.remove_suffix(1);
     }
-    if (!parse_number(s, number) || number < 10) {
+    if (!parse_number(s, number) || number < 10 || number / 10 > kMaxComputeMajor) {
         return false;
     }
     d.compute_major = number / 10;
@@ -104,11 +107,12 @@ Reasons check_device(const quatt_device& d) {
         reasons.push_back(
             text("device.backend is ", d.backend, "; it must be 0 to ", kBackends.size() - 1));
     }
-    if (d.ordinal < 0 || d.sm_count < 0 || d.compute_major < 0 || d.compute_minor < 0 ||
-        d.compute_minor > 9) {
+    if (d.ordinal < 0 || d.sm_count < 0 || d.compute_major < 0 ||
+        d.compute_major > kMaxComputeMajor || d.compute_minor < 0 || d.compute_minor > 9) {
         reasons.push_back(text("device has ordinal ", d.ordinal, ", compute capability ",
                                d.compute_major, ".", d.compute_minor, ", sm_count ", d.sm_count,
-                               "; none may be negative, the minor number at most 9"));
+                               "; none may be negative, the major number at most ",
+                               kMaxComputeMajor, ", the minor number at most 9"));
     }
     return reasons;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -51,7 +52,7 @@ public:
     }
 
     void release(std::uint32_t thread, Knowledge& into) {
-        into.known.resize(width_);
+        into.known.resize(std::max<std::size_t>(into.known.size(), used_));
         raise(into.known.data(), known(thread), used_);
         if (has_fence_) {
             into.fenced.resize(threads_);
@@ -65,6 +66,15 @@ public:
         raise(fenced(thread), from.fenced.data(), from.fenced.size());
     }
 
+    // The same for a thread that has released into `from` and done nothing since: it knows no more
+    // than `from` does, but for its own time.
+    void adopt(std::uint32_t thread, const Knowledge& from) {
+        const std::uint32_t own = known(thread)[thread];
+        std::copy(from.known.begin(), from.known.end(), known(thread));
+        std::copy(from.fenced.begin(), from.fenced.end(), fenced(thread));
+        known(thread)[thread] = own;
+    }
+
     static void join(Knowledge& into, const Knowledge& from) {
         into.known.resize(std::max(into.known.size(), from.known.size()));
         into.fenced.resize(std::max(into.fenced.size(), from.fenced.size()));
@@ -74,12 +84,12 @@ public:
 
     // All of them learn what any of them knows.
     void meet(std::uint32_t first_thread, std::uint32_t count, Knowledge& scratch) {
-        scratch.known.assign(width_, 0);
+        scratch.known.assign(used_, 0);
         scratch.fenced.clear();
         for (std::uint32_t t = first_thread; t < first_thread + count; t++)
             release(t, scratch);
         for (std::uint32_t t = first_thread; t < first_thread + count; t++)
-            acquire(t, scratch);
+            adopt(t, scratch);
     }
 
 private:

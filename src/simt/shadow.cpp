@@ -45,8 +45,10 @@ void Shadow::split(std::uint32_t word) {
     const Cell cell = cells_[word];
     for (std::uint32_t byte = 0; byte < kWord; byte++) {
         cells_.push_back(cell);
-        for (std::uint32_t w = 0; w < warps_; w++)
-            reads_.push_back(Reads(reads_[std::size_t{word} * warps_ + w]));
+        for (std::uint32_t w = 0; w < warps_; w++) {
+            const Reads reads = reads_[std::size_t{word} * warps_ + w];
+            reads_.push_back(reads);
+        }
         if (cell.flags & kMoreReads) more_reads_[first + byte] = more_reads_[word];
     }
     cells_[word].flags |= kSplit;

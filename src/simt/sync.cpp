@@ -62,7 +62,7 @@ void Block::arrive(Warp& warp, std::uint32_t id, std::uint32_t count, bool wait,
     for (std::uint32_t waiting = barrier.waiting; waiting != 0; waiting &= waiting - 1) {
         const auto w = static_cast<std::uint32_t>(std::countr_zero(waiting));
         for (std::uint32_t i = 0; i < kLanes; i++)
-            clocks_.acquire(w * kLanes + i, barrier.knowledge);
+            clocks_.adopt(w * kLanes + i, barrier.knowledge);
         warps_[w].ready = warps_[w].alive;
         ready_warps_ |= 1u << w;
     }

@@ -11,7 +11,30 @@
 namespace quatt::simt {
 
 // Where in a kernel something happens. Wrappers take it as a default argument and forward it.
+#if defined(__cpp_lib_source_location)
 using Site = std::source_location;
+#else
+// Clang before 16 has only the parts.
+class Site {
+public:
+    static constexpr Site current(const char* file = __builtin_FILE(),
+                                  std::uint_least32_t line = __builtin_LINE(),
+                                  std::uint_least32_t column = __builtin_COLUMN()) {
+        Site site;
+        site.file_ = file;
+        site.line_ = line;
+        site.column_ = column;
+        return site;
+    }
+    [[nodiscard]] constexpr const char* file_name() const { return file_; }
+    [[nodiscard]] constexpr std::uint_least32_t line() const { return line_; }
+    [[nodiscard]] constexpr std::uint_least32_t column() const { return column_; }
+
+private:
+    const char* file_ = "";
+    std::uint_least32_t line_ = 0, column_ = 0;
+};
+#endif
 
 // When an asynchronous effect takes place, between its issue and the last moment that the kernel
 // can still tell apart (its own wait, or nobody being able to go on without it).

@@ -147,6 +147,13 @@ TEST(BadInput, Devices) {
     d.compute_major = 9;
     d.compute_minor = 10;
     expect_parts(refusal(p, d, QUATT_INVALID_ARGUMENT), {"compute capability 9.10", "at most 9"});
+    for (const std::int32_t major :
+         {1000, 1 << 28, 2147483647}) {  // 10 * major must not wrap around to a GPU
+        d = Device("cuda");
+        d.compute_major = major;
+        expect_parts(refusal(p, d, QUATT_INVALID_ARGUMENT),
+                     {"compute capability " + std::to_string(major), "at most 999"});
+    }
 }
 
 TEST(BadInput, DeviceNames) {
@@ -181,6 +188,8 @@ TEST(BadInput, DeviceNames) {
                              "simt:SM_90",
                              "simt:sm_90 ",
                              "simt:sm_99999999999",
+                             "simt:sm_10000",
+                             "simt:sm_2147483647",
                              "emu",
                              "emu:",
                              "emu:sm_90:",

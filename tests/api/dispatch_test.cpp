@@ -50,7 +50,7 @@ bool serves(const std::string& device) {
 // for compute capabilities below 8.0 or above 12.1, and a build without GPU kernels has none.
 TEST(Dispatch, EveryComputeCapabilityIsAnsweredByName) {
     Case c(small());
-    std::set<std::pair<int, int>> capabilities = {{20, 5}, {99, 9}, {1 << 20, 0}, {1 << 28, 9}};
+    std::set<std::pair<int, int>> capabilities = {{20, 5}, {99, 9}, {999, 9}};
     for (int major = 1; major < 16; major++) {
         for (int minor = 0; minor < 10; minor++) {
             capabilities.insert({major, minor});
@@ -58,7 +58,7 @@ TEST(Dispatch, EveryComputeCapabilityIsAnsweredByName) {
     }
     for (const auto& capability : capabilities) {
         const auto [major, minor] = capability;
-        const std::string number = std::to_string(major) + "." + std::to_string(minor);
+        const std::string number = std::to_string(major) + std::to_string(minor);
         for (std::int32_t r = 0; r < quatt_recipe_count(); r++) {
             Problem p = c.problem();
             p.recipe = Recipe(quatt_recipe_name(r));
@@ -82,10 +82,9 @@ TEST(Dispatch, EveryComputeCapabilityIsAnsweredByName) {
                     continue;
                 }
                 ASSERT_EQ(answer.status().code(), QUATT_UNSUPPORTED);
-                const std::string& message = answer.status().message();
-                ASSERT_TRUE(contains(message, name == "cuda" ? "cuda:3" : name + ":sm_"))
+                const std::string message = answer.status().message();
+                ASSERT_TRUE(contains(message, name == "cuda" ? "cuda:3" : name + ":sm_" + number))
                     << message;
-                ASSERT_TRUE(contains(message, number)) << message;
                 ASSERT_TRUE(contains(explain(p, d), "unsupported"));
                 ASSERT_EQ(Plan::create(p, d).status().message(), message);
             }

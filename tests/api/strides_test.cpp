@@ -37,6 +37,9 @@ TEST_P(Strides, TokensFarApart) {
     constexpr std::int64_t kStride = std::int64_t{1} << 20;
     const Way way = GetParam();
     for (const std::int64_t n : {2050, 4100}) {
+        if (n == 4100 && !thinned(1)) {
+            continue;
+        }
         Spec s;
         s.tokens_q = s.tokens_k = n;
         s.heads_q = 1;

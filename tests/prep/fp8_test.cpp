@@ -105,6 +105,18 @@ TEST(Fp8, ManySegmentsOfWhichMostAreEmpty) {
     }
 }
 
+TEST(Fp8, InvalidSegmentsAreEmpty) {
+    for (const std::size_t first : {0u, 1u, 2u, 3u}) {
+        Shape s{.q_heads = 2, .kv_heads = 1, .channels = 64};
+        s.q_lens = {70, 190, 30};
+        s.k_lens = {140, 90, 200};
+        Problem p(s, Normals(6));
+        p.invalidate(first);
+        SCOPED_TRACE(first);
+        check(p);
+    }
+}
+
 TEST(Fp8, ASegmentGivesTheBitsThatItGivesAlone) {
     Shape s{.q_heads = 2, .kv_heads = 1, .channels = 64};
     s.q_lens = {37, 150, 20};

@@ -153,13 +153,29 @@ public:
                             operands[o].at(offset_of(o, i), t, h, c) =
                                 encode(static_cast<float>(make(o, item, t, h, c)));
         }
-        for (const tile::Segment& g : segments) {
-            tile::SegmentPieces pieces = std::bit_cast<tile::SegmentPieces>(g);
-            table.insert(table.end(), pieces.piece, pieces.piece + 4);
-        }
+        build_table();
     }
     Problem(const Problem&) = delete;
     Problem& operator=(const Problem&) = delete;
+
+    void build_table() {
+        table.clear();
+        for (const tile::Segment& g : segments) {
+            const auto pieces = std::bit_cast<tile::SegmentPieces>(g);
+            table.insert(table.end(), pieces.piece, pieces.piece + 4);
+        }
+    }
+    // As the plan has segments from `first` on whose lengths make no sense.
+    void invalidate(std::size_t first) {
+        for (std::size_t s = first; s < segments.size(); s++) {
+            tile::Segment& g = segments[s];
+            g.q_len = g.k_len = 0;
+            g.q_row = static_cast<std::int32_t>(q_tokens);
+            g.k_tile = static_cast<std::int32_t>(k_tokens / 64 + static_cast<std::int64_t>(s));
+            g.stat_tile = static_cast<std::int32_t>(k_tokens / 128 + static_cast<std::int64_t>(s));
+        }
+        build_table();
+    }
 
     [[nodiscard]] std::uint16_t encode(float x) const {
         return shape.is_f16 ? F16::encode(x) : Bf16::encode(x);

@@ -69,6 +69,19 @@ TEST(CopyRows, EveryLayoutAndHeadSize) {
         }
 }
 
+TEST(CopyRows, InvalidSegmentsAreEmpty) {
+    for (const std::size_t first : {0u, 1u, 2u}) {
+        Shape s{.q_heads = 2, .kv_heads = 1, .channels = 36};
+        s.q_lens = {70, 190, 30};
+        s.k_lens = {140, 90, 200};
+        Problem p(s, Normals(6));
+        p.invalidate(first);
+        check_copy<prep::Operand::kQ>(p, false, {});
+        check_copy<prep::Operand::kK>(p, false, {});
+        check_copy<prep::Operand::kV>(p, false, {});
+    }
+}
+
 TEST(Config, SlotsOfSegmentsDoNotMeetAndFit) {
     std::mt19937 random(1);
     for (int i = 0; i < 200; i++) {

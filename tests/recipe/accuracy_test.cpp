@@ -59,13 +59,24 @@ void expect_published(std::int64_t tokens) {
         o.out = name == "f16" ? DType::f16 : DType::bf16;
         const Output got = run(c, "emulate", r, o);
         const double error = rel_l2(c, got, e), published = static_cast<double>(r.expected_rel_l2),
-                     lse = max_lse_error(got, e);
+                     bound = static_cast<double>(r.expected_lse_error);
         EXPECT_NEAR(error, published, .05 * published) << name << ", " << tokens << " keys";
-        EXPECT_LE(lse, static_cast<double>(r.expected_lse_error))
+        // The bound of LSE is one of 4096 rows, whose largest error hangs on the seed: one row in a
+        // thousand may pass it, by half.
+        const double worst = max_lse_error(got, e);
+        std::size_t beyond = 0;
+        for (std::size_t i = 0; i < e.lse.size(); i++) {
+            beyond +=
+                std::fabs(static_cast<double>(got.lse[i]) - static_cast<double>(e.lse[i])) > bound
+                    ? 1
+                    : 0;
+        }
+        EXPECT_LE(worst, 1.5 * bound) << name << ", " << tokens << " keys";
+        EXPECT_LE(beyond, e.lse.size() / 1000)
+            << name << ", " << tokens << " keys: largest error of LSE " << worst;
+        // A bound ten times what is met would say nothing.
+        EXPECT_GE(worst, name == "bf16" || name == "f16" ? 0 : bound / 4)
             << name << ", " << tokens << " keys";
-        std::printf("%-10s %5ld keys: rel-L2 %.5f (published %.5f), LSE %.5f (%.5f)\n",
-                    name.c_str(), static_cast<long>(tokens), error, published, lse,
-                    static_cast<double>(r.expected_lse_error));
     }
 }
 
@@ -85,9 +96,7 @@ TEST(Accuracy, MeanRowOfNvfp4) {
     const Case c = gaussian(2, 1024, 16, 128, 256);
     Recipe r("nvfp4");
     r.q_mean_term = 0;
-    const double error = error_of(c, r, exact(c));
-    std::printf("nvfp4 without the mean row %.4f\n", error);
-    EXPECT_NEAR(error, .208, .05 * .208);
+    EXPECT_NEAR(error_of(c, r, exact(c)), .208, .05 * .208);
 }
 
 // ---------------------------------------------------------------------------------------- means
@@ -95,45 +104,49 @@ TEST(Accuracy, MeanRowOfNvfp4) {
 TEST(Accuracy, MeansOfKAndV) {
     QUATT_NEEDS_WHOLE_SAMPLE();
     const auto sign = [](std::int64_t d) { return d * 5 % 7 < 3 ? 1.0 : -1.0; };
-    const Case plain = gaussian(3, 1024, 16, 128, 256);
+    const Case plain = gaussian(3, 1024, 16, 128, 128);
     const Case k10 =
         changed(plain, &Case::k, [&](double x, std::int64_t d) { return x + 10 * sign(d); });
     const Case v2 = changed(plain, &Case::v, [](double x, std::int64_t) { return x + 2; });
     const Output e = exact(plain), e_k10 = exact(k10), e_v2 = exact(v2);
     for (const std::string& name : Recipe::names()) {
         const Recipe r(name);
-        const double error = error_of(plain, r, e), with_k = error_of(k10, r, e_k10);
-        const double with_v = rel_l2(v2, run(v2, "emulate", r), e_v2,
-                                     2.0);  // relative to what is left without the mean
-        std::printf("%-10s plain %.4f, K mean 10 %.4f (%+.1f %%), V mean 2 %.4f (%+.1f %%)\n",
-                    name.c_str(), error, with_k, 100 * (with_k / error - 1), with_v,
-                    100 * (with_v / error - 1));
-        const bool wide = name == "bf16" || name == "f16";  // 16 bits bear either mean
-        if (name != "fp8_head") {
-            EXPECT_NEAR(with_k, error, .02 * error) << name << ": K's mean is taken out";
-        } else {
+        const Output of_k10 = run(k10, "emulate", r);
+        const double error = error_of(plain, r, e), with_k = rel_l2(k10, of_k10, e_k10);
+        // Relative to what is left of the output without V's mean: else the mean would hide all.
+        const double with_v = rel_l2(v2, run(v2, "emulate", r), e_v2, 2.0);
+        const bool wide = name == "bf16" || name == "f16", k_stays = name == "fp8_head",
+                   v_stays = k_stays || name == "nvfp4";
+        if (k_stays) {
             EXPECT_GT(with_k, 3 * error) << name << " cannot be centred";
+        } else {
+            EXPECT_NEAR(with_k, error, .02 * error)
+                << name << ": K's mean is taken out, or 16 bits bear it";
+            EXPECT_LE(max_lse_error(of_k10, e_k10), 1.1 * static_cast<double>(r.expected_lse_error))
+                << name << ": smoothing is undone in LSE";
         }
-        if (name == "fp8_head" || name == "nvfp4") {
+        if (v_stays) {
             EXPECT_GT(with_v, 1.5 * error) << name << ": V's mean stays in";
         } else if (!wide) {
             EXPECT_NEAR(with_v, error, .02 * error) << name << ": V's mean is taken out";
         }
-        EXPECT_LE(max_lse_error(run(k10, "emulate", r), e_k10),
-                  name == "fp8_head" ? 2.0 : 1.1 * static_cast<double>(r.expected_lse_error))
-            << name << ": smoothing is undone in LSE";
     }
 }
 
+// The mean of Q is not softmax-invariant: it multiplies K's rounding. All rows of a head then see
+// nearly the same scores, so heads are the sample; 16 of them leave a tenth of uncertainty in the
+// figure.
 TEST(Accuracy, MeanOfQCosts) {
     QUATT_NEEDS_WHOLE_SAMPLE();
-    for (int seed = 0; seed < 4; seed++) {
-        const Case c = changed(gaussian(4 + static_cast<std::uint64_t>(seed), 1024, 16, 128, 256),
-                               &Case::q, [](double x, std::int64_t) { return x + 5; });
-        const Output e = exact(c);
-        for (const std::string& name : Recipe::names()) {
-            std::printf("%-10s Q mean 5: %.4f\n", name.c_str(), error_of(c, Recipe(name), e));
-        }
+    const Case c = changed(gaussian(4, 1024, 96, 128, 2), &Case::q,
+                           [](double x, std::int64_t) { return x + 5; });
+    const Output e = exact(c);
+    for (const auto& [name, error] : {std::pair{"fp8", .11},
+                                      {"fp8_head", .11},
+                                      {"int8_fp8", .046},
+                                      {"nvfp4", .29},
+                                      {"nvfp4_fp8", .27}}) {
+        EXPECT_NEAR(error_of(c, Recipe(name), e), error, .15 * error) << name;
     }
 }
 
@@ -143,8 +156,9 @@ TEST(Accuracy, MeanOfQCosts) {
 // standard deviation .5.
 Case with_sink(std::uint64_t seed, std::int64_t tokens, double position, double weight) {
     constexpr std::int64_t kDim = 128;
-    constexpr double kAlong = 3, kAcross = .42;  // q = kAlong u + kAcross g, g across u: a score
-                                                 // has std |q| / sqrt(128) = .5
+    // q = kAlong u + kAcross g, with g across u: a score has a standard deviation of |q| /
+    // sqrt(128) = .5.
+    constexpr double kAlong = 3, kAcross = .42;
     Case c = gaussian(seed, tokens, 1, kDim, 16);
     Random random(seed + 1000);
     std::vector<double> u(kDim);
@@ -177,54 +191,208 @@ Case with_sink(std::uint64_t seed, std::int64_t tokens, double position, double 
     return c;
 }
 
-
-TEST(AccuracyX, SinkSeeds) {
-    for (const std::int64_t tokens : {8192, 32768}) {
-        for (std::uint64_t seed = 1; seed <= 6; seed++) {
-            const Case c = with_sink(seed, tokens, .3, .9);
-            const Output e = exact(c);
-            Recipe wide("fp8");
-            wide.q = wide.k = Recipe("bf16").q;
-            Recipe exact_v = wide;
-            exact_v.v = Recipe("bf16").q;
-            Recipe p_off("fp8");
-            p_off.p_format = QUATT_FORMAT_F32;
-            std::printf("%5ld keys seed %d fp8 %.4f  int8_fp8 %.4f  fp8 with bf16 QK %.4f, with bf16 QKV %.4f, P exact %.4f; nvfp4 %.4f\n", (long)tokens, (int)seed, error_of(c, Recipe("fp8"), e),
-                        error_of(c, Recipe("int8_fp8"), e), error_of(c, wide, e), error_of(c, exact_v, e), error_of(c, p_off, e), error_of(c, Recipe("nvfp4"), e));
-        }
-    }
-}
-TEST(AccuracyX, LseSeeds) {
-    for (const std::int64_t tokens : {1024, 4096}) {
-        for (std::uint64_t seed = 1; seed <= 8; seed++) {
-            const Case c = gaussian(seed, tokens, tokens == 1024 ? 16 : 4, 128, 256);
-            const Output e = exact(c);
-            std::printf("%5ld keys seed %d:", (long)tokens, (int)seed);
-            for (const std::string& name : Recipe::names()) {
-                const Output g = run(c, "emulate", Recipe(name));
-                double ss = 0;
-                for (std::size_t i = 0; i < g.lse.size(); i++) {
-                    const double x = static_cast<double>(g.lse[i]) - static_cast<double>(e.lse[i]);
-                    ss += x * x;
-                }
-                std::printf("  %s %.4f (rms %.5f)", name.c_str(), max_lse_error(g, e), std::sqrt(ss / static_cast<double>(g.lse.size())));
-            }
-            std::printf("\n");
-        }
-    }
+// What P does to the light keys beside it is the law's part: Q and K are exact here.
+// FlashAttention-3 FP8, measured on such rows of 32768 keys: .06, .36, .48, .69 with the key at 0,
+// .3, .5, 1 of the row.
+void expect_sink(std::int64_t tokens, double weight, double position, double bound) {
+    const Case c = with_sink(5, tokens, position, weight);
+    const Output e = exact(c);
+    Recipe law("fp8");
+    law.q = law.k = Recipe("bf16").q;
+    Recipe operands("fp8");
+    operands.p_format = QUATT_FORMAT_F32;
+    const double of_p = error_of(c, law, e), of_operands = error_of(c, operands, e),
+                 all = error_of(c, Recipe("fp8"), e), int8 = error_of(c, Recipe("int8_fp8"), e);
+    const auto where = [&] {
+        return std::to_string(tokens) + " keys, weight " + std::to_string(weight) + " at " +
+               std::to_string(position);
+    };
+    EXPECT_LE(of_p, bound) << where();
+    EXPECT_LE(int8, bound) << where();
+    // E4M3 of Q and K moves the logit of the key, 12.7 here, by about 2^-7 of itself: the light
+    // keys' share moves by as much as the logit does. That error is of the operands and adds to the
+    // law's by squares.
+    EXPECT_LE(all, 1.1 * std::hypot(of_p, of_operands)) << where();
+    EXPECT_LE(of_operands, 12.7 * 0x1p-7 * 1.5) << where();
 }
 
-TEST(Accuracy, Sinks) {
+TEST(Accuracy, SinksOf8192) {
     QUATT_NEEDS_WHOLE_SAMPLE();
-    for (const std::int64_t tokens : {8192, 32768}) {
+    for (const double position : {0.0, .3, .5, 1.0}) {
         for (const double weight : {.5, .9, .97}) {
-            for (const double position : {0.0, .3, .5, 1.0}) {
-                const Case c = with_sink(5, tokens, position, weight);
-                const Output e = exact(c);
-                const double error = error_of(c, Recipe("fp8"), e);
-                std::printf("%5ld keys, weight %.2f at %.1f: fp8 %.4f\n", static_cast<long>(tokens),
-                            weight, position, error);
+            // One tile of 128 is rounded beside the key: .09 in the law's table for .9, and its
+            // spread
+            // between samples.
+            expect_sink(8192, weight, position, weight > .9 ? .13 : .11);
+        }
+    }
+}
+
+TEST(Accuracy, SinksOf32768) {
+    QUATT_NEEDS_WHOLE_SAMPLE();
+    for (const double position : {0.0, .3, .5, 1.0}) {
+        expect_sink(32768, .9, position, .1);
+    }
+    expect_sink(32768, .5, .3, .1);
+    expect_sink(32768, .97, .3, .1);
+}
+
+// The larger the tile, the more keys share one with the sink.
+TEST(Accuracy, SinksAndKeyTiles) {
+    QUATT_NEEDS_WHOLE_SAMPLE();
+    const Case c = with_sink(6, 8192, .5, .9);
+    const Output e = exact(c);
+    Recipe law("fp8");
+    law.q = law.k = Recipe("bf16").q;
+    Options o;
+    o.key_tile = 192;
+    EXPECT_NEAR(error_of(c, law, e, o), .15, .03);
+    o.key_tile = 64;
+    EXPECT_NEAR(error_of(c, law, e, o), .09, .02);
+}
+
+// ----------------------------------------------------------------- means of V, short accumulators
+
+// mean(out) / mean(exact) of V = N(0,1) + c, with the accumulator of Hopper (spec test 30;
+// FlashAttention-3 FP8: down to .36).
+double kept_mean(const quatt_recipe& recipe, std::int64_t tokens, double c) {
+    const Case x = changed(gaussian(7, tokens, 1, 64, 16), &Case::v,
+                           [&](double v, std::int64_t) { return v + c; });
+    quatt_recipe r = recipe;
+    r.accumulator = QUATT_ACCUMULATOR_HOPPER;
+    const Output got = run(x, "emulate", r), e = exact(x);
+    double a = 0, b = 0;
+    for (std::size_t i = 0; i < e.out.size(); i++) {
+        a += static_cast<double>(got.out[i]);
+        b += static_cast<double>(e.out[i]);
+    }
+    return a / b;
+}
+
+TEST(Accuracy, MeansOfVSurviveShortAccumulators) {
+    QUATT_NEEDS_WHOLE_SAMPLE();
+    for (const std::int64_t tokens : {2048, 8192, 32768}) {
+        for (const double c : {.5, 1.0, 2.0}) {
+            EXPECT_NEAR(kept_mean(Recipe("fp8"), tokens, c), 1, 2e-3)
+                << tokens << " keys, mean " << c;
+        }
+    }
+    for (const char* name : {"int8_fp8", "nvfp4_fp8"}) {
+        EXPECT_NEAR(kept_mean(Recipe(name), 8192, 1), 1, 2e-3) << name;
+    }
+}
+
+// The model bites: without centring and promotion a sum forgets what FlashAttention-3 was measured
+// to forget, 2 and 10 %.
+TEST(Accuracy, ShortAccumulatorsLoseWhatIsNotCentred) {
+    QUATT_NEEDS_WHOLE_SAMPLE();
+    Recipe r("fp8");
+    r.v.center = QUATT_CENTER_NONE;
+    r.promote = 0;
+    EXPECT_NEAR(kept_mean(r, 2048, 1), .976, .004);
+    EXPECT_NEAR(kept_mean(r, 8192, 1), .90, .02);
+    r.promote = 1;  // stops the growth, not the loss of an interval
+    EXPECT_NEAR(kept_mean(r, 2048, 1), .976, .004);
+    EXPECT_NEAR(kept_mean(r, 8192, 1), .974, .004);
+    r.promote = 0;
+    r.v.center = QUATT_CENTER_SEGMENT;
+    EXPECT_NEAR(kept_mean(r, 8192, 1), 1, 2e-3);
+}
+
+// --------------------------------------------------------------------------- key tiles and splits
+
+TEST(Accuracy, KeyTilesAndSplitsAgree) {
+    QUATT_NEEDS_WHOLE_SAMPLE();
+    for (const double std_dev : {1.0, 2.0}) {
+        // Four intervals, the last a part.
+        const Case c = changed(gaussian(8, 9000, 1, 128, 48), &Case::q,
+                               [&](double x, std::int64_t) { return std_dev * x; });
+        for (const auto& [name, bound] : {std::pair{"bf16", 5e-6},
+                                          {"f16", 5e-4},
+                                          {"fp8", 5e-4},
+                                          {"int8_fp8", 5e-4},
+                                          {"nvfp4", 5e-4},
+                                          {"nvfp4_fp8", 5e-4}}) {
+            const Output base = run(c, "emulate", Recipe(name));
+            for (const int tile :
+                 std_dev > 1 ? std::vector<int>{96, 128, 192, 256} : std::vector<int>{192}) {
+                Options o;
+                o.key_tile = tile;
+                EXPECT_LE(rel_l2(c, run(c, "emulate", Recipe(name), o), base), bound)
+                    << name << ", tile " << tile << ", logit std " << std_dev;
             }
+            for (const int splits : std_dev > 1 ? std::vector<int>{2, 3, 4} : std::vector<int>{4}) {
+                Options o;
+                o.splits = splits;
+                const Output got = run(c, "emulate", Recipe(name), o);
+                EXPECT_LE(rel_l2(c, got, base), bound)
+                    << name << ", splits " << splits << ", logit std " << std_dev;
+                EXPECT_LE(max_lse_error(got, base), 1e-5) << name;
+            }
+        }
+    }
+}
+
+// ----------------------------------------------------------------------------------------- rates
+
+// Share of warp tiles, 16 rows x 64 keys, in which some row overflows, at 2048 keys: the law's
+// table.
+TEST(Accuracy, OverflowRates) {
+    QUATT_NEEDS_WHOLE_SAMPLE();
+    for (const auto& [std_dev, rate] : {std::pair{1.0, .047}, {2.0, .25}}) {
+        const Case c = changed(gaussian(9, 2048, 8, 128, 512), &Case::q,
+                               [s = std_dev](double x, std::int64_t) { return s * x; });
+        const quatt_counters n = run(c, "emulate", Recipe("fp8")).counters;
+        EXPECT_EQ(n.warp_tiles, 8 * 32 * 32);
+        const double overflows =
+            static_cast<double>(n.overflow_warp_tiles) / static_cast<double>(n.warp_tiles);
+        EXPECT_GE(overflows, rate / 1.25) << "logit std " << std_dev;
+        EXPECT_LE(overflows, rate * 1.25) << "logit std " << std_dev;
+        // Looks: the first tile of the one interval, and the second, since the first raised m from
+        // nothing.
+        const double looks =
+            static_cast<double>(n.look_warp_tiles) / static_cast<double>(n.warp_tiles);
+        EXPECT_GE(looks, 2.0 / 32) << "logit std " << std_dev;
+        EXPECT_LE(looks, 2.5 / 32) << "logit std " << std_dev;
+    }
+}
+
+// ----------------------------------------------------------------------------------------- sizes
+
+// Scales follow the size of V, and of Q against K: errors do not change (spec test 7: finite, and
+// no worse than 1.05 times).
+TEST(Accuracy, SizesDoNotMatter) {
+    QUATT_NEEDS_WHOLE_SAMPLE();
+    const Case plain = gaussian(10, 1024, 4, 128, 64);
+    const Output e = exact(plain);
+    for (const std::string& name : Recipe::names()) {
+        const Recipe r(name);
+        const double error = error_of(plain, r, e);
+        for (const double size : {1e-30, 1e-8, 1e-3, 6e4 / 5, 1e5, 1e30}) {
+            if (name == "f16" && (size < 1e-3 || size > 6e4 / 5)) {
+                continue;  // f16 itself ends
+            }
+            const Case c =
+                changed(plain, &Case::v, [&](double x, std::int64_t) { return size * x; });
+            // In double, since rel_l2 squares: sizes are taken out first.
+            Output got = run(c, "emulate", r), want = exact(c);
+            EXPECT_TRUE(support::all_finite(got.out)) << name << ", V of size " << size;
+            for (Output* o : {&got, &want}) {
+                for (float& x : o->out) {
+                    x = static_cast<float>(static_cast<double>(x) / size);
+                }
+            }
+            EXPECT_NEAR(rel_l2(c, got, want), error, .05 * error + (name == "f16" ? 2e-4 : 0))
+                << name << ", V of size " << size;
+        }
+        for (const double size : {1e-2, 1e2, 0x1p20}) {
+            if (name == "f16" && size > 1e2) {
+                continue;
+            }
+            Case c = changed(plain, &Case::k, [&](double x, std::int64_t) { return x / size; });
+            c = changed(c, &Case::q, [&](double x, std::int64_t) { return x * size; });
+            EXPECT_NEAR(error_of(c, r, exact(c)), error, .05 * error + (name == "f16" ? 2e-4 : 0))
+                << name << ", Q of size " << size;
         }
     }
 }

@@ -433,11 +433,11 @@ TEST(Emulate, UniformScores) {
                         mean += head.v().value(j, static_cast<std::int64_t>(d)) / 1000;
                         size += std::fabs(head.v().value(j, static_cast<std::int64_t>(d))) / 1000;
                     }
-                    const double of_p = r.p_format == QUATT_FORMAT_E2M1 ? 1.0 / 16
-                                        : exact_p                       ? 0
-                                        : r.p_format == QUATT_FORMAT_E4M3
-                                            ? 1.0 / 16
-                                            : 0x1p-8;  // all P alike, so all rounded alike
+                    // All P are alike, so all are rounded alike.
+                    const double of_p = r.p_format == QUATT_FORMAT_E2M1   ? 1.0 / 16
+                                        : exact_p                         ? 0
+                                        : r.p_format == QUATT_FORMAT_E4M3 ? 1.0 / 16
+                                                                          : 0x1p-8;
                     EXPECT_NEAR(static_cast<double>(got.out[i * 6 + d]), mean,
                                 1e-5 * size + std::fabs(mean) * of_p)
                         << r.name;
@@ -527,6 +527,37 @@ TEST(Emulate, SinkOnlyJoinsTheDenominator) {
             }
         }
     }
+}
+
+// Means and sizes of Q and K from 0 to 100, and outlier channels of K (spec test 7): finite, and
+// what the text says.
+TEST(Emulate, RangesOfQAndK) {
+    Random random(46);
+    Tally tally;
+    for (const quatt_recipe& r : named_recipes()) {
+        for (const double mean : {0.0, 1.0, 10.0, 100.0}) {
+            for (const double size : {0.0, 1.0, 10.0, 100.0}) {
+                for (int which = 0; which < 3; which++) {  // Q, K, K with two channels x300
+                    if (which == 2 && std::string(r.name) == "f16" &&
+                        mean + 5 * size > 65504.0 / 300) {
+                        continue;  // beyond f16 itself
+                    }
+                    HeadInputs x = normal_head(random, 4, 300, 32, 4);
+                    std::vector<float>& y = which == 0 ? x.q : x.k;
+                    for (std::size_t i = 0; i < y.size(); i++) {
+                        y[i] = bf16((size * static_cast<double>(y[i]) + mean) *
+                                    (which == 2 && i % 32 < 2 ? 300 : 1));
+                    }
+                    ASSERT_TRUE(as_the_text_says(r, x, all_rows(4), tally))
+                        << "mean " << mean << ", size " << size << ", of " << which;
+                    const HeadRows got = Head(r, x).emulate(all_rows(4));
+                    ASSERT_TRUE(support::all_finite(got.out) && support::all_finite(got.lse))
+                        << r.name << ", mean " << mean << ", size " << size << ", of " << which;
+                }
+            }
+        }
+    }
+    EXPECT_LE(tally.doubtful, tally.rows / 4) << "of " << tally.rows;
 }
 
 // ------------------------------------------------------------------------- what must not matter

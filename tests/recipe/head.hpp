@@ -127,8 +127,8 @@ public:
         const std::int64_t intervals = (x_.k_len + r_.interval_keys - 1) / r_.interval_keys;
         // fp32 rounds P a few times, sums 64 keys and then tiles.
         const double relative = 2 * t.slack * std::log(2.0) + 1e-5;
-        std::vector<double> total(dv, 0.0), size(dv, 0.0),
-            loose(dv, 0.0);  // sums of p v, of p |v|, of what may round otherwise
+        // Sums of p v, of p |v|, and of what may round otherwise.
+        std::vector<double> total(dv, 0.0), size(dv, 0.0), loose(dv, 0.0);
         double l = 0, reference = -1e30;
         Expected e;
         for (std::int64_t split = x_.splits - 1; split >= 0; split--) {

@@ -165,6 +165,34 @@ double p_error(double t, double m, int w) {
     return std::isfinite(a) ? (a + b) * 0x1p-24 * std::log(2.0) + 0x1p-22 : 0;
 }
 
+// P of key j as it should be: the nearest number of its format. Where the exact number is within
+// `error` of the border between two, either.
+bool rounded_right(const quatt_recipe& r, const oracle::LawTile& want, std::size_t j, double p,
+                   double error) {
+    const double x = want.exact[j], law = want.p[j];
+    const auto on = [&](const oracle::Grid& g) {
+        return std::fmod(p, oracle::spacing(g, p)) == 0 &&
+               std::fabs(p - x) <= oracle::spacing(g, x) / 2 + error;
+    };
+    if (std::isnan(law)) {
+        return std::isnan(p);
+    }
+    switch (r.p_format) {
+        case QUATT_FORMAT_F32:
+            return std::fabs(p - x) <= error + 1e-44;
+        case QUATT_FORMAT_BF16:
+            return on(oracle::kBf16);
+        case QUATT_FORMAT_F16:
+            return on(oracle::kF16);
+        case QUATT_FORMAT_E4M3:
+            return on(oracle::kE4m3);
+        // The group's scale decides, so it is the law's code, or one that is as near.
+        default:
+            return std::fabs(p - law) <= law * 1e-6 ||
+                   std::fabs(std::fabs(p - x) - std::fabs(law - x)) <= 1e-5 * x;
+    }
+}
+
 testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& s, Seen& seen) {
     RowReference row;
     oracle::LawRow law(r);
@@ -231,38 +259,11 @@ testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& 
             return fail(i) << "sum " << got.sum << ", not " << want.sum;
         }
         for (std::size_t j = 0; j < t.size(); j++) {
-            const double x = want.exact[j], y = static_cast<double>(p[j]),
-                         error = x * p_error(exact_t[j], law.m, r.p_exponent);
-            double unit =
-                0;  // of the rounding; a number right at a border may fall to either side of it
-            switch (r.p_format) {
-                case QUATT_FORMAT_F32:
-                    break;
-                case QUATT_FORMAT_BF16:
-                    unit = oracle::spacing(oracle::kBf16, x);
-                    break;
-                case QUATT_FORMAT_F16:
-                    unit = oracle::spacing(oracle::kF16, x);
-                    break;
-                case QUATT_FORMAT_E4M3:
-                    unit = oracle::spacing(oracle::kE4m3, x);
-                    break;
-                default:
-                    unit = -1;  // the group's scale decides: compared with the code of the law
-            }
             const bool right =
-                std::isnan(want.p[j]) ? std::isnan(y)
-                : unit < 0            ? std::fabs(y - want.p[j]) <= want.p[j] * 1e-6 ||
-                                 std::fabs(std::fabs(y - x) - std::fabs(want.p[j] - x)) <= 1e-5 * x
-                : unit == 0 ? std::fabs(y - x) <= error + 1e-44
-                            : std::fabs(y - x) <= unit / 2 + error &&
-                                  std::fmod(y, oracle::spacing(
-                                                   r.p_format == QUATT_FORMAT_E4M3  ? oracle::kE4m3
-                                                   : r.p_format == QUATT_FORMAT_F16 ? oracle::kF16
-                                                                                    : oracle::kBf16,
-                                                   y)) == 0;
+                rounded_right(r, want, j, static_cast<double>(p[j]),
+                              want.exact[j] * p_error(exact_t[j], law.m, r.p_exponent));
             if (!right) {
-                return fail(i) << "P of key " << j << " is " << y << " for " << x
+                return fail(i) << "P of key " << j << " is " << p[j] << " for " << want.exact[j]
                                << "; the law says " << want.p[j];
             }
         }
@@ -326,13 +327,13 @@ TEST(Law, NaNIsIgnoredByTheReference) {
     }
 }
 
+// It returns, so the redo happens once.
 TEST(Law, AllNaN) {
     for (const quatt_recipe& r : laws()) {
         const std::vector<float> t(64, kNaN);
         std::vector<float> p(64);
         RowReference row;
-        const TileOutcome x =
-            meet_tile(r, row, 0, t.data(), 64, p.data());  // returns: the redo happens once
+        const TileOutcome x = meet_tile(r, row, 0, t.data(), 64, p.data());
         EXPECT_TRUE(x.overflow);
         EXPECT_TRUE(std::isnan(x.sum));
         EXPECT_EQ(row.m, kNoReference);

@@ -157,9 +157,8 @@ struct RowResult {
     if (top == std::numeric_limits<int>::min()) {
         return 0;
     }
-    const auto units = [&](double x) {
-        return static_cast<std::int64_t>(std::ldexp(x, 13 - top));
-    };  // the conversion cuts
+    // The conversion cuts.
+    const auto units = [&](double x) { return static_cast<std::int64_t>(std::ldexp(x, 13 - top)); };
     std::int64_t sum = units(c);
     for (const double x : terms) {
         sum += units(x);

@@ -153,9 +153,9 @@ testing::AssertionResult is_right(const Operand& o, const QuantisedHead& h, std:
             }
         }
         for (const auto& [at, s] : sums) {
-            mean[at] = oracle::nearest(
-                oracle::kBf16,
-                oracle::nearest(oracle::kF32, s.first / s.second));  // an fp32 mean, stored as bf16
+            // An fp32 mean, stored as bf16.
+            mean[at] =
+                oracle::nearest(oracle::kBf16, oracle::nearest(oracle::kF32, s.first / s.second));
         }
     }
     const auto mean_of = [&](std::int64_t j, std::int64_t d) {
@@ -365,15 +365,15 @@ RC_GTEST_PROP(Quantize, AnyView, ()) {
     view.descale =
         dtype == QUATT_E4M3 ? static_cast<float>(std::exp2(random.uniform(-9, 9))) : 1.0f;
     const std::int64_t span = gap * tokens * channels;
-    std::vector<std::byte> memory(static_cast<std::size_t>(2 * span * size + 8),
-                                  std::byte{0xFF});  // NaN in every dtype
+    // NaN in every dtype, where nothing is written.
+    std::vector<std::byte> memory(static_cast<std::size_t>(2 * span * size + 8), std::byte{0xFF});
     std::byte* origin = memory.data() + span * size + misalign;
     std::vector<double> x(static_cast<std::size_t>(tokens * channels));
     for (std::int64_t j = 0; j < tokens; j++) {
         for (std::int64_t d = 0; d < channels; d++) {
             std::byte* p = origin + (j * token_stride + d * channel_stride) * size;
-            const float y = bf16(
-                4 * random.normal());  // exact in f32 and bf16; f16 and e4m3 get codes at random
+            // Exact in f32 and bf16; f16 and e4m3 get codes at random.
+            const float y = bf16(4 * random.normal());
             double value = static_cast<double>(y);
             if (dtype == QUATT_F32) {
                 std::memcpy(p, &y, 4);
@@ -489,8 +489,8 @@ TEST(Quantize, GroupsAreThoseOfTheText) {
             const std::int64_t j = random.integer(0, rule.tokens - 1),
                                d = random.integer(0, rule.channels - 1);
             std::vector<float> y = x;
-            y[static_cast<std::size_t>(j * rule.channels + d)] *=
-                1.25f;  // the norm stays: 1.25 and 1 are both below 1.3125
+            // The norm stays: 1.25 and 1 are both below 1.3125.
+            y[static_cast<std::size_t>(j * rule.channels + d)] *= 1.25f;
             const QuantisedHead h(o.r, false, view_of(y, rule.tokens, rule.channels));
             for (std::int64_t j2 = 0; j2 < rule.tokens; j2++) {
                 for (std::int64_t d2 = 0; d2 < rule.channels; d2++) {
@@ -811,8 +811,8 @@ TEST(Quantize, RowsDecodeToCodesTimesUe4m3Scales) {
                 ASSERT_EQ(static_cast<double>(row[static_cast<std::size_t>(d)]),
                           h.code(j, d) * (fp4 ? h.scale(j, d) : 1))
                     << o.name;
-                const bool row_scales =
-                    o.r.group_channels != 1;  // V: a factor of the channel instead
+                // A scale a channel is no factor of the row but of the channel.
+                const bool row_scales = o.r.group_channels != 1;
                 const double factor = static_cast<double>(
                     row_scales ? row_factor(o.r, h.head, j) : channel_factor(o.r, h.head, d));
                 ASSERT_EQ(factor, static_cast<double>(

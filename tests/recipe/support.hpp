@@ -40,8 +40,11 @@ namespace quatt::support {
     }                                                                                   \
     static_assert(true)
 
+// Rounded to bf16, as captured tensors are. On the bits: data is made by the million here. x is
+// finite and within range.
 [[nodiscard]] inline float bf16(double x) {
-    return static_cast<float>(oracle::nearest(oracle::kBf16, x));
+    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(x));
+    return std::bit_cast<float>((bits + 0x7FFFU + (bits >> 16 & 1U)) & 0xFFFF0000U);
 }
 
 class Random {
@@ -160,9 +163,8 @@ public:
 
 private:
     static constexpr std::size_t kGuard = 32;
-    static constexpr std::uint8_t kGuardByte = 0xA5,
-                                  kFillByte =
-                                      0xFF;  // floats of 0xFF are NaN: what is not written shows
+    // Floats of 0xFF are NaN: what is not written shows.
+    static constexpr std::uint8_t kGuardByte = 0xA5, kFillByte = 0xFF;
 
     template <class T>
     struct Piece {

@@ -42,6 +42,11 @@ inline constexpr bool kSanitized = false;
     return std::max(1, static_cast<int>(cases * factor));
 }
 
+// Of a fixed list of cases, number n: all of them at a scale of 1, each tenth at .1.
+[[nodiscard]] inline bool thinned(int n) {
+    return n % std::max(1, 100 / scaled(100)) == 0;
+}
+
 [[nodiscard]] inline bool long_mode() {
     const char* s = std::getenv("QUATT_TEST_LONG");
     return s != nullptr && std::strcmp(s, "1") == 0;

@@ -19,6 +19,15 @@ using ptx::Site;
 [[nodiscard]] QUATT_DEV i32 smaller(i32 a, i32 b) {
     return a < b ? a : b;
 }
+// Rows of a segment from `first` on; none for a slot before the segment's first one.
+[[nodiscard]] QUATT_DEV i32 rows_from(i32 first, i32 length) {
+    return first < 0 ? 0 : length - first;
+}
+// `row`, or the last of `rows` where there are not so many. Unsigned: a product with a 64-bit
+// stride is then two instructions.
+[[nodiscard]] QUATT_DEV i64 row_or_last(u32 row, i32 rows) {
+    return u32(smaller(i32(row), rows - 1));
+}
 
 [[nodiscard]] QUATT_DEV u32 ones(u32 bits) {
     bits -= bits >> 1 & 0x55555555u;
@@ -82,11 +91,13 @@ template <bool Wide, u32 Words>
 QUATT_DEV void load_piece(u32 (&w)[Words], const Input& x, i64 row, u32 first, u32 channels,
                           Site site = Site::current()) {
     static_assert(Words == 2 || Words == 4);
-    QUATT_UNROLL for (u32 i = 0; i < Words; i++) {
+    QUATT_UNROLL
+    for (u32 i = 0; i < Words; i++) {
         w[i] = 0;
     }
     if constexpr (!Wide) {
-        QUATT_UNROLL for (u32 i = 0; i < 2 * Words; i++) {
+        QUATT_UNROLL
+        for (u32 i = 0; i < 2 * Words; i++) {
             if (first + i < channels) {
                 const u32 code = x.data.load(row + i64(first + i) * x.strides.channel, site);
                 w[i / 2] |= code << 16 * (i % 2);
@@ -107,7 +118,8 @@ QUATT_DEV void load_piece(u32 (&w)[Words], const Input& x, i64 row, u32 first, u
 template <u32 N>
 QUATT_DEV void load_floats(float (&x)[N], const ptx::Global<const float>& from, i64 at,
                            Site site = Site::current()) {
-    QUATT_UNROLL for (u32 i = 0; i < N; i += 4) {
+    QUATT_UNROLL
+    for (u32 i = 0; i < N; i += 4) {
         const auto v = from.template load<ptx::F32x4>(at + i, site);
         x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
     }

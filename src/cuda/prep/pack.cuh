@@ -10,8 +10,7 @@ inline namespace QUATT_ABI {
 
 // Q: 128 rows of one head. A scale for each row.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(PackQConfig<Dim>::kThreads)
-pack_q(const PackQParams p) {
+QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
     using C = PackQConfig<Dim>;
     const u32 lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 slot = ptx::block_x() / p.q_heads, head = ptx::block_x() % p.q_heads;
@@ -21,22 +20,24 @@ pack_q(const PackQParams p) {
                      [&](const Places& places, u32 i) { return first_slot(places.q_row, i); });
     const tile::Segment segment = tile::load_segment(p.segments, s);
     const i32 first = (i32(slot) - first_slot(segment.q_row, s)) * i32(kQueryTile);
-    const i32 rows = segment.q_len - first;
+    const i32 rows = rows_from(first, segment.q_len);
     if (rows > 0) {
         const u32 piece = lane % C::kPieces, row0 = warp * C::kWarpRows + lane / C::kPieces;
+        const i64 from = segment.q + head * p.q.strides.head + first * p.q.strides.token;
         u32 w[C::kPasses][4];
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const i64 token = first + smaller(i32(row0 + pass * C::kRows), rows - 1);
-            load_piece<Wide>(w[pass], p.q,
-                             segment.q + head * p.q.strides.head + token * p.q.strides.token,
-                             8 * piece, p.channels);
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            const i64 token = row_or_last(row0 + pass * C::kRows, rows);
+            load_piece<Wide>(w[pass], p.q, from + token * p.q.strides.token, 8 * piece, p.channels);
         }
 
         // Lane `piece` of a row's lanes looks after the row of pass `piece`.
         u32 my_amax = 0;
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
             float amax = 0, poison = 0;
-            QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+            QUATT_UNROLL
+            for (u32 i = 0; i < 4; i++) {
                 const ptx::F32x2 x = unpack(Format{}, w[pass][i]);
                 amax = ptx::max(ptx::max(amax, magnitude(x.x)), magnitude(x.y));
                 // The maximum drops NaN.
@@ -44,7 +45,8 @@ pack_q(const PackQParams p) {
             }
             // As integers: NaN is then above all numbers, and not dropped.
             u32 amax_bits = formats::bit_cast<u32>(amax + poison);
-            QUATT_UNROLL for (u32 mask = 1; mask < C::kPieces; mask *= 2) {
+            QUATT_UNROLL
+            for (u32 mask = 1; mask < C::kPieces; mask *= 2) {
                 amax_bits = larger(amax_bits, ptx::shfl_xor(amax_bits, mask));
             }
             my_amax = piece == pass ? amax_bits : my_amax;
@@ -56,13 +58,16 @@ pack_q(const PackQParams p) {
             float mean[8];
             const u32 kv_heads = p.q_heads / p.heads_per_group, kv_head = head / p.heads_per_group;
             load_floats(mean, p.k_mean, (i64(s) * kv_heads + kv_head) * Dim + 8 * piece);
-            QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
+            QUATT_UNROLL
+            for (u32 pass = 0; pass < C::kPasses; pass++) {
                 float dot = 0;
-                QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+                QUATT_UNROLL
+                for (u32 i = 0; i < 4; i++) {
                     const ptx::F32x2 x = unpack(Format{}, w[pass][i]);
                     dot = ptx::fma(x.y, mean[2 * i + 1], ptx::fma(x.x, mean[2 * i], dot));
                 }
-                QUATT_UNROLL for (u32 mask = 1; mask < C::kPieces; mask *= 2) {
+                QUATT_UNROLL
+                for (u32 mask = 1; mask < C::kPieces; mask *= 2) {
                     dot += ptx::shfl_xor(dot, mask);
                 }
                 my_dot = piece == pass ? dot : my_dot;
@@ -70,10 +75,12 @@ pack_q(const PackQParams p) {
         }
         const i64 to = head * p.q_rows + segment.q_row + first;
         const auto codes = p.q8.sub(to * Dim, i64(smaller(rows, i32(kQueryTile))) * Dim);
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
             const float inverse = ptx::shfl_idx(my_inverse, lane - piece + pass);
             u32 half[2];
-            QUATT_UNROLL for (u32 i = 0; i < 2; i++) {
+            QUATT_UNROLL
+            for (u32 i = 0; i < 2; i++) {
                 const ptx::F32x2 a = unpack(Format{}, w[pass][2 * i]);
                 const ptx::F32x2 b = unpack(Format{}, w[pass][2 * i + 1]);
                 half[i] =
@@ -97,8 +104,7 @@ pack_q(const PackQParams p) {
 
 // K without its mean: one tile of 64 keys of one head, with one scale.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(PackKConfig<Dim>::kThreads)
-pack_k(const PackKParams p) {
+QUATT_KERNEL(PackKConfig<Dim>::kThreads) pack_k(const PackKParams p) {
     using C = PackKConfig<Dim>;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 slot = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
@@ -107,34 +113,38 @@ pack_k(const PackKParams p) {
                                [](const Places& places, u32) { return places.k_tile; });
     const tile::Segment segment = tile::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.k_tile) * i32(kKeyTile);
-    const i32 keys = segment.k_len - first;
+    const i32 keys = rows_from(first, segment.k_len);
     if (keys > 0) {
         const u32 piece = thread % C::kPieces, row0 = thread / C::kPieces;
         // Rows past the end read the last one again, which does not change the amax.
+        const i64 from = segment.k + head * p.k.strides.head + first * p.k.strides.token;
         u32 w[C::kPasses][4];
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const i64 token = first + smaller(i32(row0 + pass * C::kRows), keys - 1);
-            load_piece<Wide>(w[pass], p.k,
-                             segment.k + head * p.k.strides.head + token * p.k.strides.token,
-                             8 * piece, p.channels);
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            const i64 token = row_or_last(row0 + pass * C::kRows, keys);
+            load_piece<Wide>(w[pass], p.k, from + token * p.k.strides.token, 8 * piece, p.channels);
         }
         float mean[8];
         load_floats(mean, p.k_mean, (i64(s) * p.kv_heads + head) * Dim + 8 * piece);
 
         // The maximum drops NaN, which can only come with a mean that is not finite.
         float amax = 0, poison = 0;
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
-            QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            QUATT_UNROLL
+            for (u32 i = 0; i < 4; i++) {
                 const ptx::F32x2 x = unpack(Format{}, w[pass][i]);
                 amax = ptx::max(amax, magnitude(x.x - mean[2 * i]));
                 amax = ptx::max(amax, magnitude(x.y - mean[2 * i + 1]));
             }
         }
-        QUATT_UNROLL for (u32 i = 0; i < 8; i++) {
+        QUATT_UNROLL
+        for (u32 i = 0; i < 8; i++) {
             poison = ptx::fma(mean[i], 0.0f, poison);
         }
         u32 amax_bits = formats::bit_cast<u32>(amax + poison);
-        QUATT_UNROLL for (u32 mask = 1; mask < 32; mask *= 2) {
+        QUATT_UNROLL
+        for (u32 mask = 1; mask < 32; mask *= 2) {
             amax_bits = larger(amax_bits, ptx::shfl_xor(amax_bits, mask));
         }
         if (lane == 0) {
@@ -147,10 +157,12 @@ pack_k(const PackKParams p) {
 
         const i64 at = head * p.k_tiles + slot;
         const auto to = p.k8.sub(at * C::kTileBytes, C::kTileBytes);
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
             const u32 row = row0 + pass * C::kRows;
             u32 codes[2];
-            QUATT_UNROLL for (u32 half = 0; half < 2; half++) {
+            QUATT_UNROLL
+            for (u32 half = 0; half < 2; half++) {
                 const ptx::F32x2 a = unpack(Format{}, w[pass][2 * half]);
                 const ptx::F32x2 b = unpack(Format{}, w[pass][2 * half + 1]);
                 const u32 i = 4 * half;
@@ -175,8 +187,7 @@ pack_k(const PackKParams p) {
 // shared memory takes those of channel 4l + i: eight lanes that store (same i and c) and eight that
 // load (same l, i of one parity pair, all c) meet eight different 16-byte banks.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(PackVConfig<Dim>::kThreads)
-pack_v(const PackVParams p) {
+QUATT_KERNEL(PackVConfig<Dim>::kThreads) pack_v(const PackVParams p) {
     using C = PackVConfig<Dim>;
     const u32 thread = ptx::thread_x();
     const u32 slot = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
@@ -185,28 +196,31 @@ pack_v(const PackVParams p) {
                                [](const Places& places, u32) { return places.k_tile; });
     const tile::Segment segment = tile::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.k_tile) * i32(kKeyTile);
-    const i32 keys = segment.k_len - first;
+    const i32 keys = rows_from(first, segment.k_len);
     if (keys > 0) {
         const u32 l = thread % C::kLanes, c = thread / C::kLanes, first_key = c * kKeyGroup;
+        const i64 from = segment.v + head * p.v.strides.head + first * p.v.strides.token;
         u32 w[kKeyGroup][2];
-        QUATT_UNROLL for (u32 key = 0; key < kKeyGroup; key++) {
-            const i64 token = first + smaller(i32(first_key + key), keys - 1);
-            load_piece<Wide>(w[key], p.v,
-                             segment.v + head * p.v.strides.head + token * p.v.strides.token, 4 * l,
-                             p.channels);
+        QUATT_UNROLL
+        for (u32 key = 0; key < kKeyGroup; key++) {
+            const i64 token = row_or_last(first_key + key, keys);
+            load_piece<Wide>(w[key], p.v, from + token * p.v.strides.token, 4 * l, p.channels);
         }
         float mean[4], inverse[4];
         const i64 channel0 = (i64(s) * p.kv_heads + head) * Dim + 4 * l;
         load_floats(mean, p.v_mean, channel0);
         load_floats(inverse, p.v_scale, channel0);
-        QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+        QUATT_UNROLL
+        for (u32 i = 0; i < 4; i++) {
             inverse[i] = 1.0f / inverse[i];
         }
         // Keys past the end have code 0. Word t of a chunk holds keys 2t, 2t + 1, 2t + 8, 2t + 9.
         u32 is_key[4];
-        QUATT_UNROLL for (u32 t = 0; t < 4; t++) {
+        QUATT_UNROLL
+        for (u32 t = 0; t < 4; t++) {
             is_key[t] = 0;
-            QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+            QUATT_UNROLL
+            for (u32 i = 0; i < 4; i++) {
                 const u32 key = first_key + 8 * (i / 2) + 2 * t + i % 2;
                 is_key[t] |= i32(key) < keys ? 0xFFu << 8 * i : 0u;
             }
@@ -214,9 +228,11 @@ pack_v(const PackVParams p) {
         const auto unit = [](u32 l_, u32 i, u32 c_) {
             return 16 * ((i * C::kChunks + c_) * C::kLanes + (l_ ^ (c_ + 4 * (i % 2))));
         };
-        QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+        QUATT_UNROLL
+        for (u32 i = 0; i < 4; i++) {
             u32 chunk[4];
-            QUATT_UNROLL for (u32 t = 0; t < 4; t++) {
+            QUATT_UNROLL
+            for (u32 t = 0; t < 4; t++) {
                 const auto number = [&](u32 key) {
                     const ptx::F32x2 pair = unpack(Format{}, w[key][i / 2]);
                     return ((i % 2 == 0 ? pair.x : pair.y) - mean[i]) * inverse[i];
@@ -229,7 +245,8 @@ pack_v(const PackVParams p) {
         ptx::barrier_sync();
 
         const auto to = p.v8.sub((head * p.k_tiles + slot) * C::kTileBytes, C::kTileBytes);
-        QUATT_UNROLL for (u32 copy = 0; copy < C::kCopies; copy++) {
+        QUATT_UNROLL
+        for (u32 copy = 0; copy < C::kCopies; copy++) {
             const u32 at = thread + copy * C::kThreads, channel = at / C::kChunks;
             const u32 chunk = swizzled_chunk(kKeyTile, channel, at % C::kChunks);
             to.store(16 * i64(at), shared.load<ptx::U32x4>(unit(channel / 4, channel % 4, chunk)));
@@ -241,8 +258,7 @@ pack_v(const PackVParams p) {
 // 64 * Segment::k_tile, and those past the end, up to the tile's, are zeros; rows of Q start at
 // Segment::q_row, and there are no others.
 template <Operand Which, u32 Dim, bool Wide>
-QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads)
-copy_rows(const CopyRowsParams p) {
+QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
     using C = CopyRowsConfig<Dim>;
     constexpr bool kIsQ = Which == Operand::kQ;
     const u32 thread = ptx::thread_x();
@@ -255,27 +271,27 @@ copy_rows(const CopyRowsParams p) {
         [&](const Places& places, u32 i) { return first_slot(places.q_row, places.k_tile, i); });
     const tile::Segment segment = tile::load_segment(p.segments, s);
     const i32 first = (i32(slot) - first_slot(segment.q_row, segment.k_tile, s)) * i32(kKeyTile);
-    const i32 tokens = (kIsQ ? segment.q_len : segment.k_len) - first;
+    const i32 tokens = rows_from(first, kIsQ ? segment.q_len : segment.k_len);
     if (tokens > 0) {
         const u32 piece = thread % C::kPieces, row0 = thread / C::kPieces;
-        const i64 base = (kIsQ                   ? segment.q
-                          : Which == Operand::kK ? segment.k
-                                                 : segment.v) +
-                         head * p.x.strides.head;
+        const i64 segment_from = kIsQ ? segment.q : Which == Operand::kK ? segment.k : segment.v;
+        const i64 from = segment_from + head * p.x.strides.head + first * p.x.strides.token;
         u32 w[C::kPasses][4];
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
             const u32 row = row0 + pass * C::kRows;
-            const i64 token = first + smaller(i32(row), tokens - 1);
-            load_piece<Wide>(w[pass], p.x, base + token * p.x.strides.token, 8 * piece,
-                             i32(row) < tokens ? p.channels : 0);
+            load_piece<Wide>(w[pass], p.x, from + row_or_last(row, tokens) * p.x.strides.token,
+                             8 * piece, i32(row) < tokens ? p.channels : 0);
         }
         const i64 row_zero = kIsQ ? i64(segment.q_row) : i64(kKeyTile) * segment.k_tile;
-        const i64 to = head * p.rows + row_zero + first;
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
+        const i32 rows = kIsQ ? smaller(tokens, i32(kKeyTile)) : i32(kKeyTile);
+        const auto to = p.to.sub((head * p.rows + row_zero + first) * Dim, i64(rows) * Dim);
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
             const u32 row = row0 + pass * C::kRows;
-            if (!kIsQ || i32(row) < tokens) {
-                p.to.store((to + row) * Dim + 8 * piece,
-                           ptx::U32x4{w[pass][0], w[pass][1], w[pass][2], w[pass][3]});
+            if (i32(row) < rows) {
+                to.store(row * Dim + 8 * piece,
+                         ptx::U32x4{w[pass][0], w[pass][1], w[pass][2], w[pass][3]});
             }
         }
     }

@@ -11,8 +11,7 @@ inline namespace QUATT_ABI {
 
 // Partials of one tile of 128 keys of one KV head.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(StatisticsConfig<Dim>::kThreads)
-statistics(const StatisticsParams p) {
+QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams p) {
     using C = StatisticsConfig<Dim>;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     // Heads are next to each other in memory: blocks that run together read whole tokens.
@@ -22,41 +21,48 @@ statistics(const StatisticsParams p) {
                                [](const Places& places, u32) { return places.stat_tile; });
     const tile::Segment segment = tile::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.stat_tile) * i32(kStatTile);
-    const i32 tokens = segment.k_len - first;
+    const i32 tokens = rows_from(first, segment.k_len);
     if (tokens > 0) {
         const u32 piece = thread % C::kPieces, row = thread / C::kPieces;
         float k_sum[8] = {}, v_sum[8] = {}, v_min[8], v_max[8];
-        QUATT_UNROLL for (u32 i = 0; i < 8; i++) {
+        QUATT_UNROLL
+        for (u32 i = 0; i < 8; i++) {
             v_min[i] = formats::bit_cast<float>(kInfBits);
             v_max[i] = -v_min[i];
         }
 
         // Rows past the end read the last one again: minimum and maximum do not mind, and sums take
         // it with weight 0.
+        const i64 k_from = segment.k + head * p.k.strides.head + first * p.k.strides.token;
+        const i64 v_from = segment.v + head * p.v.strides.head + first * p.v.strides.token;
         u32 k[C::kPasses][4], v[C::kPasses][4];
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const i64 token = first + smaller(i32(pass * C::kRows + row), tokens - 1);
-            load_piece<Wide>(k[pass], p.k,
-                             segment.k + head * p.k.strides.head + token * p.k.strides.token,
-                             8 * piece, p.channels);
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            const i64 token = row_or_last(row + pass * C::kRows, tokens);
+            load_piece<Wide>(k[pass], p.k, k_from + token * p.k.strides.token, 8 * piece,
+                             p.channels);
         }
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const i64 token = first + smaller(i32(pass * C::kRows + row), tokens - 1);
-            load_piece<Wide>(v[pass], p.v,
-                             segment.v + head * p.v.strides.head + token * p.v.strides.token,
-                             8 * piece, p.channels);
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            const i64 token = row_or_last(row + pass * C::kRows, tokens);
+            load_piece<Wide>(v[pass], p.v, v_from + token * p.v.strides.token, 8 * piece,
+                             p.channels);
         }
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const float weight = i32(pass * C::kRows + row) < tokens ? kSumFactor : 0.0f;
-            QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            const float weight = i32(row + pass * C::kRows) < tokens ? kSumFactor : 0.0f;
+            QUATT_UNROLL
+            for (u32 i = 0; i < 4; i++) {
                 const ptx::F32x2 x = unpack(Format{}, k[pass][i]);
                 k_sum[2 * i] = ptx::fma(x.x, weight, k_sum[2 * i]);
                 k_sum[2 * i + 1] = ptx::fma(x.y, weight, k_sum[2 * i + 1]);
             }
         }
-        QUATT_UNROLL for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const float weight = i32(pass * C::kRows + row) < tokens ? kSumFactor : 0.0f;
-            QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            const float weight = i32(row + pass * C::kRows) < tokens ? kSumFactor : 0.0f;
+            QUATT_UNROLL
+            for (u32 i = 0; i < 4; i++) {
                 const ptx::F32x2 x = unpack(Format{}, v[pass][i]);
                 v_sum[2 * i] = ptx::fma(x.x, weight, v_sum[2 * i]);
                 v_sum[2 * i + 1] = ptx::fma(x.y, weight, v_sum[2 * i + 1]);
@@ -69,8 +75,10 @@ statistics(const StatisticsParams p) {
         }
 
         // The lanes that hold the same channels of other rows.
-        QUATT_UNROLL for (u32 mask = C::kPieces; mask < 32; mask *= 2) {
-            QUATT_UNROLL for (u32 i = 0; i < 8; i++) {
+        QUATT_UNROLL
+        for (u32 mask = C::kPieces; mask < 32; mask *= 2) {
+            QUATT_UNROLL
+            for (u32 i = 0; i < 8; i++) {
                 k_sum[i] += ptx::shfl_xor(k_sum[i], mask);
                 v_sum[i] += ptx::shfl_xor(v_sum[i], mask);
                 v_min[i] = ptx::min(v_min[i], ptx::shfl_xor(v_min[i], mask));
@@ -81,7 +89,8 @@ statistics(const StatisticsParams p) {
         // neighbouring lanes store neighbouring 16 bytes.
         constexpr u32 kStatBytes = Dim * sizeof(float), kWarpBytes = kStats * kStatBytes;
         if (lane < C::kPieces) {
-            QUATT_UNROLL for (u32 half = 0; half < 2; half++) {
+            QUATT_UNROLL
+            for (u32 half = 0; half < 2; half++) {
                 const u32 at = warp * kWarpBytes + 16 * (half * C::kPieces + piece);
                 const u32 i = 4 * half;
                 shared.store(at + kKSum * kStatBytes,
@@ -97,10 +106,12 @@ statistics(const StatisticsParams p) {
         ptx::barrier_sync();
         const auto partial =
             p.partials.sub((head * p.stat_slots + slot) * C::kColumns, C::kColumns);
-        QUATT_UNROLL for (u32 column = thread; column < C::kColumns; column += C::kThreads) {
+        QUATT_UNROLL
+        for (u32 column = thread; column < C::kColumns; column += C::kThreads) {
             const u32 stat = column / Dim, word = column % Dim;
             float folded = shared.load<float>(4 * column);
-            QUATT_UNROLL for (u32 w = 1; w < C::kWarps; w++) {
+            QUATT_UNROLL
+            for (u32 w = 1; w < C::kWarps; w++) {
                 const float x = shared.load<float>(w * kWarpBytes + 4 * column);
                 folded = stat == kVMin   ? ptx::min(folded, x)
                          : stat == kVMax ? ptx::max(folded, x)
@@ -115,8 +126,7 @@ statistics(const StatisticsParams p) {
 
 // Means and V's scale of one segment and KV head; 0 and 1 for a segment without keys.
 template <u32 Dim>
-QUATT_KERNEL(FinaliseConfig<Dim>::kThreads)
-finalise(const FinaliseParams p) {
+QUATT_KERNEL(FinaliseConfig<Dim>::kThreads) finalise(const FinaliseParams p) {
     using C = FinaliseConfig<Dim>;
     using Plan = typename C::SharedPlan;
     const u32 thread = ptx::thread_x(), group = thread / C::kLanes,
@@ -129,24 +139,30 @@ finalise(const FinaliseParams p) {
     // In double: the partials of a long segment would lose bits of each other.
     double k_sum[4] = {}, v_sum[4] = {};
     float v_min[4], v_max[4];
-    QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+    QUATT_UNROLL
+    for (u32 i = 0; i < 4; i++) {
         v_min[i] = formats::bit_cast<float>(kInfBits);
         v_max[i] = -v_min[i];
     }
     const auto partials = p.partials.sub((head * p.stat_slots + segment.stat_tile) * (kStats * Dim),
                                          i64(tiles) * (kStats * Dim));
-    QUATT_NO_UNROLL for (u32 t0 = group; t0 < tiles; t0 += C::kAhead * C::kGroups) {
+    QUATT_NO_UNROLL
+    for (u32 t0 = group; t0 < tiles; t0 += C::kAhead * C::kGroups) {
         float x[C::kAhead][kStats][4];
-        QUATT_UNROLL for (u32 a = 0; a < C::kAhead; a++) {
+        QUATT_UNROLL
+        for (u32 a = 0; a < C::kAhead; a++) {
             // Past the end the last tile is read again, and not used.
             const u32 t = t0 + a * C::kGroups < tiles ? t0 + a * C::kGroups : tiles - 1;
-            QUATT_UNROLL for (u32 stat = 0; stat < kStats; stat++) {
+            QUATT_UNROLL
+            for (u32 stat = 0; stat < kStats; stat++) {
                 load_floats(x[a][stat], partials, (i64(t) * kStats + stat) * Dim + first);
             }
         }
-        QUATT_UNROLL for (u32 a = 0; a < C::kAhead; a++) {
+        QUATT_UNROLL
+        for (u32 a = 0; a < C::kAhead; a++) {
             if (t0 + a * C::kGroups < tiles) {
-                QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+                QUATT_UNROLL
+                for (u32 i = 0; i < 4; i++) {
                     k_sum[i] += double(x[a][kKSum][i]);
                     v_sum[i] += double(x[a][kVSum][i]);
                     v_min[i] = ptx::min(v_min[i], x[a][kVMin][i]);
@@ -156,7 +172,8 @@ finalise(const FinaliseParams p) {
         }
     }
     constexpr u32 kSum = offsetof(Plan, sum), kEdge = offsetof(Plan, edge);
-    QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+    QUATT_UNROLL
+    for (u32 i = 0; i < 4; i++) {
         const u32 at = group * Dim + first + i;
         shared.store(kSum + 8 * at, k_sum[i]);
         shared.store(kSum + 8 * (C::kGroups * Dim + at), v_sum[i]);
@@ -169,7 +186,8 @@ finalise(const FinaliseParams p) {
     if (channel < Dim) {
         double k_all = 0, v_all = 0;
         float low = formats::bit_cast<float>(kInfBits), high = -low;
-        QUATT_UNROLL for (u32 g = 0; g < C::kGroups; g++) {
+        QUATT_UNROLL
+        for (u32 g = 0; g < C::kGroups; g++) {
             const u32 at = g * Dim + channel;
             k_all += shared.load<double>(kSum + 8 * at);
             v_all += shared.load<double>(kSum + 8 * (C::kGroups * Dim + at));

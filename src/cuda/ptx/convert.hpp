@@ -21,8 +21,8 @@ inline namespace QUATT_ABI {
 #endif
 }
 
-// Two of them, for a register of an mma fragment. NOTE: in one statement, so that the assembler merges
-// the halves in the conversion itself.
+// Two of them, for a register of an mma fragment.
+// NOTE: in one statement, so that the assembler merges the halves in the conversion itself.
 [[nodiscard]] QUATT_DEV u32 pack_e4m3x4(float a, float b, float c, float d) {
 #if defined(__CUDACC__) && QUATT_HAS_E4M3_CONVERSION
     u32 packed;

@@ -48,7 +48,9 @@ struct Config {
     static constexpr u32 kRowBytes = kDim * kElement;
     static constexpr u32 kStages = kFp8 ? 4 : 2;
     static constexpr u32 kAhead = kFp8 ? 2 : 1;  // tiles requested before they are needed
-    static constexpr u32 kTileBytes = kKeys * kRowBytes;
+    // Rows in shared memory. 8 bit: swizzled by prep. 16 bit: padded, so that addresses differ by constants.
+    static constexpr u32 kPitch = kFp8 ? kRowBytes : kRowBytes + 16;
+    static constexpr u32 kTileBytes = kKeys * kPitch;
     static constexpr u32 kKSteps = kRowBytes / 32;           // mma steps over channels
     static constexpr u32 kPSteps = kKeys * kElement / 32;    // mma steps over keys
     static constexpr u32 kScoreTiles = kKeys / 8, kOutTiles = kDim / 8;
@@ -56,9 +58,9 @@ struct Config {
 
 template <class C>
 struct SharedPlan {
-    u8 k[C::kStages][C::kTileBytes];  // [64 keys, kDim], chunks swizzled
-    u8 v[C::kStages][C::kTileBytes];  // 8 bit: [kDim, 64 keys in stored order]; 16 bit: [64 keys, kDim]; chunks swizzled
-    u8 q[C::kFp8 ? 16 : C::kRows * C::kRowBytes];  // 16 bit only
+    u8 k[C::kStages][C::kTileBytes];  // [64 keys, kDim]
+    u8 v[C::kStages][C::kTileBytes];  // 8 bit: [kDim, 64 keys in stored order]; 16 bit: [64 keys, kDim]
+    u8 q[C::kFp8 ? 16 : C::kRows * C::kPitch];  // 16 bit only
     ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers, 8 bit only
     u32 item;
 };

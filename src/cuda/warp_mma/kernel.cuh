@@ -23,12 +23,18 @@ QUATT_DEV void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, ptx::S
     }
 }
 
-// 16-byte chunk `chunk` of row `row`, in rows of RowBytes: eight rows of a matrix fall on eight different bank groups.
-template <u32 RowBytes>
+// 16-byte chunk `chunk` of row `row`, in rows of Pitch bytes: eight rows of a matrix fall on eight different bank groups, in rows of
+// 64 and 128 bytes because prep swizzled the chunks, in others because Pitch is an odd number of chunks.
+template <u32 Pitch>
 QUATT_DEV u32 place(u32 row, u32 chunk) {
-    constexpr u32 kMask = RowBytes == 64 ? 3 : 7;
-    const u32 key = RowBytes == 64 ? row / 2 : row;
-    return row * RowBytes + ((chunk & ~kMask) | ((chunk ^ key) & kMask)) * 16;
+    if constexpr (Pitch == 64) {
+        return row * Pitch + (chunk ^ (row / 2 & 3)) * 16;
+    } else if constexpr (Pitch == 128) {
+        return row * Pitch + (chunk ^ (row & 7)) * 16;
+    } else {
+        static_assert(Pitch / 16 % 2 == 1);
+        return row * Pitch + chunk * 16;
+    }
 }
 
 template <class C>
@@ -112,16 +118,25 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                     ptx::bulk_load(v_stage(stage), p.v8.sub(at, C::kTileBytes), C::kTileBytes, full(stage));
                 }
             } else {
-                constexpr u32 kChunks = C::kRowBytes / 16;
-                QUATT_UNROLL for (u32 i = 0; i < C::kTileBytes / 16 / C::kThreads; i++) {
-                    const u32 index = thread + i * C::kThreads, row = index / kChunks, chunk = index % kChunks;
-                    const i64 key = i64(key_tile) * C::kKeys + row;
-                    const bool is_real = key < seg.k_len || kMutant == Mutant::kNoZeroFill;
-                    const u32 bytes = is_real ? 16 : 0, to = place<C::kRowBytes>(row, chunk);
-                    const i64 k_from = k_at + kv_head * p.k_strides.head + key * p.k_strides.token + 8 * chunk;
-                    const i64 v_from = v_at + kv_head * p.v_strides.head + key * p.v_strides.token + 8 * chunk;
-                    ptx::cp_async<16>(k_stage(stage), to, p.k, is_real ? k_from : 0, bytes);
-                    ptx::cp_async<16>(v_stage(stage), to, p.v, is_real ? v_from : 0, bytes);
+                // A thread copies the same chunk of every kStep-th row.
+                constexpr u32 kChunks = C::kRowBytes / 16, kStep = C::kThreads / kChunks, kCopies = C::kKeys / kStep;
+                const u32 row = thread / kChunks, chunk = thread % kChunks;
+                const i64 key = i64(key_tile) * C::kKeys + row;
+                const i64 k_from = k_at + kv_head * p.k_strides.head + key * p.k_strides.token + 8 * chunk;
+                const i64 v_from = v_at + kv_head * p.v_strides.head + key * p.v_strides.token + 8 * chunk;
+                const auto copy = [&](u32 i, bool is_real) {
+                    const u32 to = place<C::kPitch>(row + i * kStep, chunk), bytes = is_real ? 16 : 0;
+                    ptx::cp_async<16>(k_stage(stage), to, p.k, is_real ? k_from + i * kStep * p.k_strides.token : 0, bytes);
+                    ptx::cp_async<16>(v_stage(stage), to, p.v, is_real ? v_from + i * kStep * p.v_strides.token : 0, bytes);
+                };
+                if ((key_tile + 1) * i32(C::kKeys) <= seg.k_len || kMutant == Mutant::kNoZeroFill) {
+                    QUATT_UNROLL for (u32 i = 0; i < kCopies; i++) {
+                        copy(i, true);
+                    }
+                } else {
+                    QUATT_UNROLL for (u32 i = 0; i < kCopies; i++) {
+                        copy(i, key + i * kStep < seg.k_len);
+                    }
                 }
                 ptx::cp_async_commit();
             }
@@ -131,7 +146,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         // ---------------------------------------------------------------- Q and the rows' state
         u32 q[C::kFp8 ? C::kKSteps : 1][4];  // 8 bit: A fragments of 16 rows
         float factor[kLaneRows];
-        const ptx::Shared q_shared = shared.sub(offsetof(Plan, q), C::kFp8 ? 16 : C::kRows * C::kRowBytes);
+        const ptx::Shared q_shared = shared.sub(offsetof(Plan, q), C::kFp8 ? 16 : C::kRows * C::kPitch);
         if constexpr (C::kFp8) {
             const i64 head_row = i64(head) * p.q_rows + seg.q_row;
             QUATT_UNROLL for (u32 r = 0; r < 2; r++) {
@@ -148,7 +163,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 const u32 index = thread + i * C::kThreads, row = index / kChunks, chunk = index % kChunks;
                 const bool is_real = item_row + i32(row) < seg.q_len;
                 const i64 at = q_at + head * p.q_strides.head + (item_row + i64(row)) * p.q_strides.token + 8 * chunk;
-                ptx::cp_async<16>(q_shared, place<C::kRowBytes>(row, chunk), p.q, is_real ? at : 0, is_real ? 16 : 0);
+                ptx::cp_async<16>(q_shared, place<C::kPitch>(row, chunk), p.q, is_real ? at : 0, is_real ? 16 : 0);
             }
             QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
                 factor[r] = p.score_factor;
@@ -179,6 +194,11 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             }
         };
 
+        // 16 bit: where this lane's row of the first ldmatrix is; the others are a constant away.
+        const u32 q_lane = place<C::kPitch>(16 * warp * C::kBlocks + lane % 16, lane / 16);
+        const u32 k_lane = place<C::kPitch>(8 * (lane / 16) + lane % 8, lane / 8 % 2);
+        const u32 v_lane = place<C::kPitch>(lane % 16, lane / 16);
+
         // ---------------------------------------------------------------- key tiles, last to first
         const auto k_scales = p.k_scale.sub(C::kFp8 ? i64(kv_head) * p.k_tiles + seg.k_tile : 0, C::kFp8 ? tiles : 0);
         float next_scale = C::kFp8 && tiles > 0 ? k_scales.load(tiles - 1) : 1.0f;
@@ -198,9 +218,6 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 if constexpr (kMutant != Mutant::kNoFreeWait) {
                     ptx::barrier_sync();  // the tile is here for all, and all have left the other stage
                 }
-                if (key_tile > 0) {
-                    fill(key_tile - 1);
-                }
             }
             used++;
             const ptx::Shared ks = k_stage(stage), vs = v_stage(stage);
@@ -215,7 +232,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             }
 
             float s[C::kBlocks][C::kScoreTiles][4];
-            const auto scores = [&] {
+            const auto scores = [&](i32 tile) {
                 QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) {
                     QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
                         s[b][n][i] = 0;
@@ -224,7 +241,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 if constexpr (C::kFp8) {
                     QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) QUATT_UNROLL for (u32 i = 0; i < C::kKSteps / 2; i++) {
                         u32 b[4];  // 8 keys x 64 channels
-                        ptx::ldmatrix_x4(b, ks, place<C::kRowBytes>(8 * n + lane % 8, 4 * i + lane / 8));
+                        ptx::ldmatrix_x4(b, ks, place<C::kPitch>(8 * n + lane % 8, 4 * i + lane / 8));
                         multiply<C>(s[0][n], q[2 * i], b[0], b[1]);
                         multiply<C>(s[0][n], q[2 * i + 1], b[2], b[3]);
                     }
@@ -232,12 +249,11 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                     QUATT_UNROLL for (u32 step = 0; step < C::kKSteps; step++) {
                         u32 a[C::kBlocks][4];
                         QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) {
-                            const u32 row = 16 * (warp * C::kBlocks + b) + lane % 16;
-                            ptx::ldmatrix_x4(a[b], q_shared, place<C::kRowBytes>(row, 2 * step + lane / 16));
+                            ptx::ldmatrix_x4(a[b], q_shared, q_lane + 16 * b * C::kPitch + 32 * step);
                         }
                         QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n += 2) {
                             u32 b[4];  // 16 keys x 16 channels
-                            ptx::ldmatrix_x4(b, ks, place<C::kRowBytes>(8 * (n + lane / 16) + lane % 8, 2 * step + lane / 8 % 2));
+                            ptx::ldmatrix_x4(b, ks, k_lane + 8 * n * C::kPitch + 32 * step);
                             QUATT_UNROLL for (u32 i = 0; i < C::kBlocks; i++) {
                                 multiply<C>(s[i][n], a[i], b[0], b[1]);
                                 multiply<C>(s[i][n + 1], a[i], b[2], b[3]);
@@ -245,9 +261,9 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                         }
                     }
                 }
-                if ((key_tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
+                if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
                     QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
-                        const i32 seen = last(row_of(r)) - key_tile * i32(C::kKeys) - i32(2 * t);  // of this lane's first key on
+                        const i32 seen = last(row_of(r)) - tile * i32(C::kKeys) - i32(2 * t);  // of this lane's first key on
                         QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) QUATT_UNROLL for (u32 i = 0; i < 2; i++) {
                             float& x = s[r / 2][n][2 * (r % 2) + i];
                             x = i32(8 * n + i) < seen ? x : -INFINITY;
@@ -269,7 +285,10 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 x = ptx::max(x, ptx::shfl_xor(x, 2));
                 return ptx::ceil(x * scaled[r]);
             };
-            scores();
+            scores(key_tile);
+            if (!C::kFp8 && key_tile > 0) {
+                fill(key_tile - 1);  // here, while the products of the scores are under way
+            }
 
             // Looks. In a warp's first tile the same look finds the reference at once: every row would overflow.
             const bool is_first = key_tile == tiles - 1, is_border = key_tile % i32(C::kIntervalTiles) == i32(C::kIntervalTiles) - 1;
@@ -336,7 +355,9 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                     break;
                 }
                 if constexpr (!C::kFp8) {
-                    scores();  // its registers have gone to P
+                    u32 tile = u32(key_tile);
+                    ptx::pin(tile);  // NOTE: or its masks are prepared on the common path
+                    scores(i32(tile));  // its registers have gone to P
                 }
                 any_rose = false;
                 QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
@@ -382,7 +403,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             } else {
                 QUATT_UNROLL for (u32 step = 0; step < C::kPSteps; step++) QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n += 2) {
                     u32 b[4];  // 16 keys x 16 channels
-                    ptx::ldmatrix_x4_trans(b, vs, place<C::kRowBytes>(16 * step + lane % 16, n + lane / 16));
+                    ptx::ldmatrix_x4_trans(b, vs, v_lane + 16 * step * C::kPitch + 16 * n);
                     QUATT_UNROLL for (u32 i = 0; i < C::kBlocks; i++) {
                         multiply<C>(o[i][n], pf[i][step], b[0], b[1]);
                         multiply<C>(o[i][n + 1], pf[i][step], b[2], b[3]);

@@ -1,0 +1,115 @@
+// Changed recipes on the emulation: whatever the check accepts can be computed.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "support/attention.hpp"
+
+namespace quatt::test {
+namespace {
+
+quatt_operand_recipe any_operand() {
+    quatt_operand_recipe o{};
+    o.format = *rc::gen::inRange(0, 8);
+    o.scale_format = *rc::gen::inRange(0, 4);
+    o.group_tokens = *rc::gen::element(-1, 0, 1, 3, 16, 32, 64, 1 << 30);
+    o.group_channels = *rc::gen::element(-1, 0, 1, 16, 32);
+    o.key_groups = *rc::gen::inRange(0, 3);
+    o.center = *rc::gen::inRange(0, 4);
+    o.normalize = *rc::gen::inRange(0, 4);
+    o.block_tokens = *rc::gen::element(-1, 0, 1, 7, 128, 1 << 30);
+    o.amax_target = *rc::gen::element(0.0f, 1.0f, 6.0f, 127.0f, 448.0f, -1.0f, std::nanf(""));
+    return o;
+}
+
+// Changes a named recipe in a few fields: most random ones would fail at the first.
+RC_GTEST_PROP(ChangedRecipes, AreRefusedOrComputed, ()) {
+    Recipe r(quatt_recipe_name(*rc::gen::inRange<std::int32_t>(0, quatt_recipe_count())));
+    for (quatt_operand_recipe* o : {&r.q, &r.k, &r.v}) {
+        const quatt_operand_recipe any = any_operand();
+        const int field = *rc::gen::inRange(0, 24);
+        const auto change = [&](int n, auto member) {
+            if (field == n) {
+                o->*member = any.*member;
+            }
+        };
+        change(0, &quatt_operand_recipe::format);
+        change(1, &quatt_operand_recipe::scale_format);
+        change(2, &quatt_operand_recipe::group_tokens);
+        change(3, &quatt_operand_recipe::group_channels);
+        change(4, &quatt_operand_recipe::key_groups);
+        change(5, &quatt_operand_recipe::center);
+        change(6, &quatt_operand_recipe::normalize);
+        change(7, &quatt_operand_recipe::block_tokens);
+        change(8, &quatt_operand_recipe::amax_target);
+        if (field == 9) {
+            *o = any;
+        }
+    }
+    switch (*rc::gen::inRange(0, 12)) {
+        case 0:
+            r.p_format = *rc::gen::inRange(0, 8);
+            break;
+        case 1:
+            r.p_overflow = *rc::gen::inRange(0, 8);
+            break;
+        case 2:
+            r.p_exponent = *rc::gen::inRange(-2, 20);
+            break;
+        case 3:
+            r.overflow_code = *rc::gen::element(0, 1, 0x40, 0x7E, 0x7F);
+            break;
+        case 4:
+            r.interval_keys = *rc::gen::element(0, 2304, 4608, 1000, -2304);
+            break;
+        case 5:
+            r.look_rise = *rc::gen::element(-1, 0, 1, 8, 1 << 30);
+            break;
+        case 6:
+            r.fall_limit = *rc::gen::element(-1, 0, 40, 100, 101);
+            break;
+        case 7:
+            r.looks = *rc::gen::inRange(-1, 3);
+            break;
+        case 8:
+            r.accumulator = *rc::gen::inRange(-1, 3);
+            break;
+        case 9:
+            r.promote = *rc::gen::inRange(-1, 3);
+            break;
+        case 10:
+            r.q_mean_term = *rc::gen::inRange(-1, 3);
+            break;
+        default:
+            break;
+    }
+    Spec s;
+    s.packed = *rc::gen::arbitrary<bool>();
+    s.q_lens = {*rc::gen::inRange(0, 150), *rc::gen::inRange(0, 20)};
+    s.k_lens = {*rc::gen::inRange(0, 150), *rc::gen::inRange(0, 20)};
+    s.tokens_q = s.packed ? 0 : 20;
+    s.tokens_k = s.packed ? 0 : 70;
+    s.dim = *rc::gen::inRange<std::int64_t>(1, 40);
+    if (!s.packed) {
+        s.q_lens = s.k_lens = {};
+    }
+    Case c(s);
+    Problem p = c.problem();
+    p.recipe = r;
+    const auto answer = query(p, "emulate");
+    RC_TAG(answer.ok());
+    if (!answer.ok()) {
+        RC_ASSERT(answer.status().code() == QUATT_INVALID_ARGUMENT);
+        RC_ASSERT(answer.status().message().find("recipe.") != std::string::npos);
+        return;
+    }
+    c.reset_outputs();
+    const Status status = run(p, "emulate");
+    RC_ASSERT(status.ok());
+    RC_ASSERT(c.out.surroundings_intact());
+    for (const std::uint32_t code : c.out.codes()) {
+        RC_ASSERT(code != 0xFFFFFFFFu);  // each was written
+    }
+}
+
+}  // namespace
+}  // namespace quatt::test

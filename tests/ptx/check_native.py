@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Compiles every ptx wrapper and the test kernels with nvcc, and looks at the machine code.
+
+usage: check_native.py compile|sass [--nvcc NVCC] [--cuobjdump CUOBJDUMP]
+
+compile: all architectures must build, and what an architecture lacks must be refused by name.
+sass: exits 77 (skipped) where cuobjdump and nvdisasm are not found.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SKIPPED = 77
+
+# compute_120f: one binary for the sm_120 family (120 and 121).
+COMPLETE = ("90a", "120f")
+COMMON_ONLY = ("80", "86", "89")
+
+
+def compile_wrappers(nvcc, architecture, output, *flags):
+    command = [nvcc, "-std=c++20", "-O3", f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests'}",
+               "-gencode", f"arch=compute_{architecture},code=sm_{architecture}", "-Werror", "all-warnings",
+               *flags, "-cubin", "-o", str(output), str(HERE / "wrappers.cu")]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def check_compile(nvcc, folder):
+    failures = 0
+    cases = [(a, ()) for a in COMPLETE] + [(a, ("-DQUATT_COMMON_ONLY",)) for a in COMMON_ONLY]
+    for architecture, flags in cases:
+        result = compile_wrappers(nvcc, architecture, folder / "out.cubin", *flags)
+        print(f"sm_{architecture} {' '.join(flags)}: {'ok' if result.returncode == 0 else 'FAILED'}")
+        if result.returncode != 0:
+            failures += 1
+            print(result.stdout + result.stderr)
+    result = compile_wrappers(nvcc, "80", folder / "out.cubin")
+    refused = result.returncode != 0 and re.search(r"quatt_\w+_needs_sm_90", result.stdout + result.stderr)
+    print(f"sm_80 refuses bulk copies by name: {'ok' if refused else 'FAILED'}")
+    return failures + (0 if refused else 1)
+
+
+def find_disassembler(given):
+    """(cuobjdump, environment with nvdisasm on the PATH), or None."""
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    for entry in sys.path:
+        folders += [str(p) for p in Path(entry or ".").glob("nvidia/*/bin")]
+    path = os.pathsep.join(folders)
+    cuobjdump = given or shutil.which("cuobjdump", path=path)
+    if not cuobjdump or not shutil.which("nvdisasm", path=path):
+        return None
+    return cuobjdump, {**os.environ, "PATH": path}
+
+
+def functions(cuobjdump, environment, cubin):
+    """{function name: list of instructions}"""
+    text = subprocess.run([cuobjdump, "-sass", str(cubin)], capture_output=True, text=True, check=True,
+                          env=environment).stdout
+    found = {}
+    name = None
+    for line in text.splitlines():
+        header = re.search(r"Function : (\S+)", line)
+        if header:
+            name = header.group(1)
+            found[name] = []
+        instruction = re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?);", line)
+        if instruction and name:
+            found[name].append(instruction.group(1))
+    return found
+
+
+def check_sass(nvcc, cuobjdump, folder):
+    tools = find_disassembler(cuobjdump)
+    if tools is None:
+        print("cuobjdump or nvdisasm not found (PyPI: nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm)")
+        return None
+    # Kernel -> architecture -> instructions that must be there.
+    block_scaled = r"QMMA\.SF\.16832\.F32\.E4M3\.E4M3\.E8"
+    expected = {
+        "copy_kernel6matmul": {"120f": [block_scaled, "LDGSTS", "LDSM"], "90a": [r"HMMA\.16816\.F32", "LDGSTS", "LDSM"]},
+        "bulk_kernel6matmul": {"120f": [block_scaled, "UTMALDG", "UTMASTG"], "90a": ["UTMALDG", "UTMASTG"]},
+        "use_common": {"120f": [block_scaled, r"QMMA\.16832\.F32\.E4M3\.E4M3"], "90a": []},
+        "use_bulk": {"120f": ["UBLKCP"], "90a": ["UBLKCP"]},
+    }
+    failures = 0
+    for architecture in COMPLETE:
+        cubin = folder / f"{architecture}.cubin"
+        result = compile_wrappers(nvcc, architecture, cubin)
+        if result.returncode != 0:
+            print(result.stdout + result.stderr)
+            return 1
+        code = functions(*tools, cubin)
+        for kernel, wanted in expected.items():
+            names = [name for name in code if kernel in name]
+            if len(names) != 1:
+                print(f"sm_{architecture}: {len(names)} kernels named {kernel}")
+                failures += 1
+                continue
+            text = "\n".join(code[names[0]])
+            missing = [pattern for pattern in wanted[architecture] if not re.search(pattern, text)]
+            local = re.findall(r"\b(?:STL|LDL)\b[^\n]*", text)
+            print(f"sm_{architecture} {kernel}: {len(code[names[0]])} instructions, "
+                  f"missing {missing or 'nothing'}, {len(local)} local memory accesses")
+            failures += len(missing) + len(local)
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=("compile", "sass"))
+    parser.add_argument("--nvcc", default="nvcc")
+    parser.add_argument("--cuobjdump")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.part == "compile":
+            failures = check_compile(options.nvcc, Path(folder))
+        else:
+            failures = check_sass(options.nvcc, options.cuobjdump, Path(folder))
+    if failures is None:
+        return SKIPPED
+    print(f"{failures} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

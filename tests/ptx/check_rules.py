@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Checks what may stand where in device code.
+
+usage: check_rules.py [ROOT]
+
+1. asm and __CUDA_ARCH__ (and its relatives) appear in src/cuda/ptx only. Files of other layers that are no device code
+   may use asm.
+2. Kernels, the .cuh files of the schedule folders and of tests/simt, touch the machine through ptx:: wrappers and views
+   only: no built-in variables or intrinsics, no std::, no dereference, no static variables.
+
+Prints each violation as FILE:LINE: text, and exits 1 if there is one.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+SUFFIXES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
+SCHEDULES = ("prep", "route", "kv", "warp_mma", "wgmma", "tcgen05")
+
+# Comments and the contents of literals say nothing about the code.
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+
+ARCH = (re.compile(r"\b__CUDA_ARCH\w*"), "the architecture is decided in src/cuda/ptx")
+ASM = (re.compile(r"\b(?:asm|__asm__|__asm)\b"), "instructions stand in src/cuda/ptx")
+IN_KERNELS = [
+    (re.compile(r"\b(?:threadIdx|blockIdx|blockDim|gridDim|warpSize)\b"), "use the ids of ptx::"),
+    (re.compile(r"\bstd\s*::"), "std:: does not compile as device code"),
+    (re.compile(r"\b__(?!restrict__\b|LINE__\b|FILE__\b)\w+"), "use a ptx:: wrapper or a QUATT_ macro"),
+    (re.compile(r"\breinterpret_cast\b"), "memory is touched through views only"),
+    (re.compile(r"->(?!\s*(?:void|bool|float|auto|[ui](?:8|16|32|64)|tile::|ptx::)\b)"),
+     "memory is touched through views only"),
+    (re.compile(r"(?:^|[-=(,;{}&|!?:+<>]|\breturn)\s*\*+\s*[A-Za-z_(]", re.MULTILINE),
+     "memory is touched through views only"),
+    (re.compile(r"\bstatic\b(?!\s+constexpr)"), "a static variable is shared by all threads"),
+]
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def violations(root, file):
+    """(line number, text) of each violation in a file."""
+    path = file.relative_to(root)
+    parts = path.parts
+    code = NOISE.sub(blank, file.read_text(encoding="utf-8"))
+    rules = []
+    if parts[:3] != ("src", "cuda", "ptx"):
+        rules.append(ARCH)
+        is_device = parts[:1] == ("src",) and parts[1] in ("cuda", "formats", "simt")
+        is_device = is_device or parts[:2] in (("tests", "simt"), ("tests", "ptx"))
+        if is_device or path.suffix in (".cu", ".cuh"):
+            rules.append(ASM)
+    in_schedule = parts[:2] == ("src", "cuda") and len(parts) > 3 and parts[2] in SCHEDULES
+    in_schedule = in_schedule and path.stem != "launch"  # host code that both sides share
+    if path.suffix == ".cuh" and (in_schedule or parts[:2] == ("tests", "simt")):
+        rules += IN_KERNELS
+    for pattern, why in rules:
+        for match in pattern.finditer(code):
+            # A match may begin with what stands before it, on another line.
+            yield code.count("\n", 0, match.end() - 1) + 1, f"'{match.group().strip()}': {why}"
+
+
+def check(root):
+    """All violations, as text; and the number of files looked at."""
+    root = Path(root).resolve()
+    found = []
+    files = 0
+    for top in ("include", "src", "tools", "bench", "tests"):
+        for file in sorted((root / top).rglob("*")):
+            if file.suffix in SUFFIXES and file.is_file():
+                files += 1
+                found += [f"{file.relative_to(root)}:{line}: {text}" for line, text in violations(root, file)]
+    return found, files
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]
+    found, files = check(root)
+    print("\n".join([*found, f"{files} files, {len(found)} violations"]))
+    return 1 if found or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
