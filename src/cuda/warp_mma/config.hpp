@@ -35,14 +35,14 @@ struct Config {
     static constexpr float kRise = 8, kFallLimit = 40;
     static constexpr float kNoReference = -1e30f;
 
-    // NOTE: with 16-bit operands a warp of 16 rows would be bound by ldmatrix (docs/kernels/warp_mma.md), so it takes 32 and
-    // reads Q from shared memory; with 8-bit operands 16 rows leave registers for Q and for a second look at the scores.
-    static constexpr u32 kWarps = kFp8 ? 8 : 4;
-    static constexpr u32 kBlocks = kFp8 ? 1 : 2;  // 16-row blocks of a warp
+    // NOTE: with 16-bit operands a warp of 16 rows is bound by ldmatrix, so bf16 takes 32 (docs/kernels/warp_mma.md); f16, whose rows
+    // have more state, would spill. With 8-bit operands 16 rows leave registers for Q.
+    static constexpr u32 kBlocks = A == Arithmetic::kBf16 ? 2 : 1;  // 16-row blocks of a warp
+    static constexpr u32 kWarps = 8 / kBlocks;
     static constexpr u32 kThreads = 32 * kWarps;
     static constexpr u32 kRows = 16 * kBlocks * kWarps;
     static_assert(kRows == kRowsPerItem);
-    static constexpr u32 kCtasPerSm = kFp8 ? 1 : 2;
+    static constexpr u32 kCtasPerSm = kBlocks;
 
     static constexpr u32 kElement = kFp8 ? 1 : 2;  // bytes
     static constexpr u32 kRowBytes = kDim * kElement;

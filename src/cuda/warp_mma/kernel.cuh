@@ -194,7 +194,13 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             }
         };
 
-        // 16 bit: where this lane's row of the first ldmatrix is; the others are a constant away.
+        // Where this lane's row of the first ldmatrix is; the others are a constant away. 8 bit:
+        u32 k_lanes[C::kFp8 ? C::kKSteps / 2 : 1];
+        QUATT_UNROLL for (u32 i = 0; C::kFp8 && i < C::kKSteps / 2; i++) {
+            k_lanes[i] = place<C::kPitch>(lane % 8, 4 * i + lane / 8);
+        }
+        const u32 v_row = place<64>(lane % 8, lane / 8);
+        // 16 bit:
         const u32 q_lane = place<C::kPitch>(16 * warp * C::kBlocks + lane % 16, lane / 16);
         const u32 k_lane = place<C::kPitch>(8 * (lane / 16) + lane % 8, lane / 8 % 2);
         const u32 v_lane = place<C::kPitch>(lane % 16, lane / 16);
@@ -241,7 +247,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 if constexpr (C::kFp8) {
                     QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) QUATT_UNROLL for (u32 i = 0; i < C::kKSteps / 2; i++) {
                         u32 b[4];  // 8 keys x 64 channels
-                        ptx::ldmatrix_x4(b, ks, place<C::kPitch>(8 * n + lane % 8, 4 * i + lane / 8));
+                        ptx::ldmatrix_x4(b, ks, k_lanes[i] + 8 * n * C::kPitch);
                         multiply<C>(s[0][n], q[2 * i], b[0], b[1]);
                         multiply<C>(s[0][n], q[2 * i + 1], b[2], b[3]);
                     }
@@ -389,7 +395,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             if constexpr (C::kFp8) {
                 QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
                     u32 b[4];  // 8 channels x 64 keys
-                    ptx::ldmatrix_x4(b, vs, place<64>(8 * n + lane % 8, lane / 8));
+                    ptx::ldmatrix_x4(b, vs, v_row + 8 * n * 64);
                     multiply<C>(o[0][n], pf[0][0], b[0], b[1]);
                     multiply<C>(o[0][n], pf[0][1], b[2], b[3]);
                 }
@@ -416,17 +422,19 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         }
 
         // ---------------------------------------------------------------- results
+        // NOTE: read again, so that what only the results need takes no registers in the loop.
+        const tile::Segment to = tile::load_segment(p.segments, segment);
         const i64 scales_at = (i64(segment) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
         QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
             l[r] += ptx::shfl_xor(l[r], 1);
             l[r] += ptx::shfl_xor(l[r], 2);
             const bool has_key = l[r] != 0;  // NaN is one
-            if (p.has_lse && t == 0 && row_of(r) < seg.q_len) {
+            if (p.has_lse && t == 0 && row_of(r) < to.q_len) {
                 float lse = (m[r] - C::kExponent + ptx::lg2(l[r])) * 0.6931471805599453f;
                 if constexpr (C::kFp8) {
-                    lse += p.lse_shift.load(i64(head) * p.q_rows + seg.q_row + row_of(r));
+                    lse += p.lse_shift.load(i64(head) * p.q_rows + to.q_row + row_of(r));
                 }
-                p.lse.store(seg.lse + head * p.lse_head + row_of(r) * p.lse_token, has_key ? lse : -INFINITY);
+                p.lse.store(to.lse + head * p.lse_head + row_of(r) * p.lse_token, has_key ? lse : -INFINITY);
             }
             const float inverse = has_key ? 1.0f / l[r] : 0.0f;
             QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
@@ -445,8 +453,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         // keeps a loop and moves o to local memory.
         const auto each = [&](auto&& emit) {
             QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
-                if (row_of(r) < seg.q_len) {
-                    const i64 at = seg.out + head * p.out_strides.head + row_of(r) * p.out_strides.token;
+                if (row_of(r) < to.q_len) {
+                    const i64 at = to.out + head * p.out_strides.head + row_of(r) * p.out_strides.token;
                     QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
                         const u32 channel = 8 * n + 2 * t;
                         if (channel < p.out_channels) {
