@@ -98,6 +98,13 @@ class Quatt:
     def plan(self, problem, device):
         return Plan(self, problem, self.device(device))
 
+    def query(self, problem, device):
+        """(status, message, PlanInfo): what the device says about a problem, without a plan."""
+        info = PlanInfo(struct_size=c.sizeof(PlanInfo))
+        d = self.device(device)
+        status = self.lib.quatt_query(c.byref(problem), c.byref(d), c.byref(info))
+        return status, "" if status == 0 else self.lib.quatt_last_error().decode(), info
+
 
 class Plan:
     def __init__(self, quatt, problem, device):

@@ -5,6 +5,7 @@
 #   demo   what builds the library and the command line tool
 #   test   also what the tests, the formatter and the linter need (default)
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 goal="${1:-test}"
 case "$goal" in
@@ -51,6 +52,16 @@ if [ "$goal" = test ]; then
     need ccache "repeated builds take seconds" has_command ccache
     need clang-format "make format" has_command clang-format
     need clang-tidy "make lint" has_command clang-tidy
+fi
+
+# Where there is nvcc, the tests of machine code want a disassembler, which not every CUDA toolkit brings. Without it they are
+# skipped, so nothing here is an error.
+if [ "$goal" = test ] && has_command nvcc && has_command python3 &&
+    ! python3 tests/sass/machine_code.py >/dev/null 2>&1; then
+    echo "setup: installing cuobjdump and nvdisasm into build/cuda-tools (PyPI: nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm)"
+    PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/cuda-tools \
+        nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm ||
+        echo "setup: that failed; the tests of machine code will be skipped" >&2
 fi
 
 if [ "${#missing[@]}" -eq 0 ]; then

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/device.hpp"
+#include "recipe/recipes.hpp"
 
 namespace quatt::core {
 namespace {
@@ -32,6 +33,31 @@ std::string device_text(const quatt_device& d) {
                   d.sm_count > 0 ? text(", ", d.sm_count, " SMs") : "", ")");
     }
     return s;
+}
+
+struct Fallback {
+    const Kernel* kernel = nullptr;
+    quatt_recipe recipe{};
+};
+
+// First the same device with the 16-bit recipe of its inputs, then the kernels that serve any device with the recipe as it is.
+Fallback find_fallback(const quatt_problem& p, const quatt_device& d) {
+    quatt_problem wide = p;
+    if (const quatt_recipe* r = recipe::find_recipe(quatt_dtype_name(p.tensors.q.dtype)); r != nullptr) {
+        wide.recipe = *r;
+        for (const Kernel* k : kernels()) {
+            // Host devices compute every recipe: what they refuse, they refuse for another reason.
+            if (k->backend == d.backend && d.backend >= QUATT_BACKEND_CUDA && refusal_of(*k, wide, d, false).empty()) {
+                return {k, wide.recipe};
+            }
+        }
+    }
+    for (const Kernel* k : kernels()) {
+        if (k->fallback && k->backend != d.backend && refusal_of(*k, p, d, true).empty()) {
+            return {k, p.recipe};
+        }
+    }
+    return {};
 }
 
 // Why the device itself serves nothing: the reasons of its own kernels.
@@ -117,27 +143,26 @@ Selection select(const quatt_problem& p, const quatt_device& d) {
             s.refusals.push_back({k, {text("comes after ", s.kernel->name)}});
         }
     }
+    s.recipe = p.recipe;
     if (s.kernel == nullptr) {
         const std::string why = unsupported_message(p, d, s.refusals);
         s.status = Status(QUATT_UNSUPPORTED, why);
-        for (const Kernel* k : kernels()) {
-            if (s.kernel != nullptr || !k->fallback || k->backend == d.backend ||
-                !refusal_of(*k, p, d, true).empty()) {
-                continue;
-            }
-            if (p.strict != 0) {
-                s.status = Status(QUATT_UNSUPPORTED, text(why, "\nstrict: the fallback to ",
-                                                          k->name, " was not taken"));
-            } else if (p.allow_fallback != 0) {
-                s.kernel = k;
-                s.fallback = true;
-                s.status = Status();
-                std::erase_if(s.refusals, [&](const Refusal& r) { return r.kernel == k; });
-            }
+        const Fallback fallback = find_fallback(p, d);
+        if (fallback.kernel != nullptr && p.strict != 0) {
+            s.status = Status(QUATT_UNSUPPORTED, text(why, "\nstrict: the fallback to ", fallback.kernel->name, " with recipe ",
+                                                      fallback.recipe.name, " was not taken"));
+        } else if (fallback.kernel != nullptr && p.allow_fallback != 0) {
+            s.kernel = fallback.kernel;
+            s.recipe = fallback.recipe;
+            s.fallback = true;
+            s.status = Status();
+            std::erase_if(s.refusals, [&](const Refusal& r) { return r.kernel == s.kernel; });
         }
     }
     if (s.kernel != nullptr) {
-        s.choice = s.kernel->choose(p, shape_of(p), d);
+        quatt_problem computed = p;
+        computed.recipe = s.recipe;
+        s.choice = s.kernel->choose(computed, shape_of(p), d);
     }
     return s;
 }
@@ -151,7 +176,7 @@ std::string explain(const quatt_problem& p, const quatt_device& d) {
     for (const Kernel* k : kernels()) {
         all += text("  ", k->name, ": ");
         if (k == s.kernel) {
-            all += text("chosen", s.fallback ? " as a fallback" : "", "; key tile ",
+            all += text("chosen", s.fallback ? text(" as a fallback, recipe ", s.recipe.name) : "", "; key tile ",
                         s.choice.key_tile, ", splits ", s.choice.splits, ", threads ",
                         s.choice.threads, ", workspace ", s.choice.workspace_bytes, " bytes\n");
             continue;
@@ -177,6 +202,7 @@ Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_devi
     }
     auto plan = std::make_unique<Plan>();
     plan->problem = p;
+    plan->problem.recipe = s.recipe;
     plan->rows.assign(p.rows, p.rows + p.row_count);
     plan->problem.rows = plan->rows.data();
     plan->problem.kernel = nullptr;
@@ -192,7 +218,7 @@ Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_devi
         quatt_problem without = p;
         without.allow_fallback = 0;
         const std::string message =
-            text("quatt: fallback to ", s.kernel->name, ": ", select(without, d).status.message());
+            text("quatt: fallback to ", s.kernel->name, " with recipe ", s.recipe.name, ": ", select(without, d).status.message());
         p.log(p.log_user, message.c_str());
     }
     return plan;
@@ -206,6 +232,25 @@ std::string describe(const Plan& plan) {
         plan.choice.threads, ", workspace ", plan.choice.workspace_bytes, " bytes\n",
         describe(plan.problem));
 }
+
+namespace {
+
+// A host kernel that stands in for a GPU would crash on the GPU's memory.
+Status check_memory([[maybe_unused]] const Plan& plan, [[maybe_unused]] const quatt_tensors& t) {
+#if defined(QUATT_HAVE_CUDA)
+    if (plan.fallback && plan.kernel->host) {
+        for (const auto& [name, x] : {std::pair{"q", &t.q}, {"k", &t.k}, {"v", &t.v}, {"out", &t.out}, {"lse", &t.lse}, {"cu_seqlens_q", &t.cu_seqlens_q},
+                                      {"cu_seqlens_k", &t.cu_seqlens_k}, {"kv_lens", &t.kv_lens}, {"sink", &t.sink}}) {
+            if (x->dtype != QUATT_NONE && is_device_memory(x->data)) {
+                return {QUATT_INVALID_ARGUMENT, text(name, ".data is device memory; the fallback kernel ", plan.kernel->name, " needs memory that the host can read")};
+            }
+        }
+    }
+#endif
+    return {};
+}
+
+}  // namespace
 
 Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
            std::size_t workspace_bytes, void* stream) {
@@ -222,6 +267,9 @@ Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
         return {QUATT_WORKSPACE_TOO_SMALL,
                 text("workspace is at ", workspace, "; it must be aligned to ", kWorkspaceAlign,
                      " bytes")};
+    }
+    if (Status s = check_memory(plan, tensors); !s.ok()) {
+        return s;
     }
     return plan.kernel->run(plan, tensors, {static_cast<std::byte*>(workspace), needed}, stream);
 }

@@ -60,6 +60,7 @@ struct Selection {
     Status status;  // not ok: all reasons
     const Kernel* kernel = nullptr;
     bool fallback = false;
+    quatt_recipe recipe{};  // the problem's, or the 16-bit one that a fallback computes instead
     Choice choice;
     std::vector<Refusal> refusals;  // of the kernels that were passed over
 };
@@ -83,5 +84,8 @@ extern const Kernel kReferenceKernel;
 extern const Kernel kEmulateKernel;
 extern const Kernel kSimtKernel;             // where the executor is built
 extern const Kernel kCudaKernel, kEmuKernel;  // where CUDA is
+
+// Whether a pointer leads to memory that only a GPU can read; false for null. Defined beside kCudaKernel.
+[[nodiscard]] bool is_device_memory(const void* p);
 
 }  // namespace quatt::core

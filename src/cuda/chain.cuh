@@ -35,7 +35,19 @@ Global<T> whole(const Operand& x, i64 batches, i64 tokens, i64 heads, i64 channe
 
 inline tile::Strides strides(const Operand& x) { return {x.token, x.head, x.channel}; }
 
-inline void run_chain(const Call& c, tile::Launcher& launcher) {
+// The attention kernel of a call.
+inline void start_attention(const Call& c, tile::Launcher& launcher, const warp_mma::Params& p) {
+    const bool is_wide = c.padded_dim() == 128;
+    const auto kernel = c.recipe == Recipe::kF16    ? (is_wide ? warp_mma::attention_f16_128 : warp_mma::attention_f16_64)
+                        : c.recipe == Recipe::kBf16 ? (is_wide ? warp_mma::attention_bf16_128 : warp_mma::attention_bf16_64)
+                        : c.block_scaled ? (is_wide ? warp_mma::attention_fp8_128_block_scaled : warp_mma::attention_fp8_64_block_scaled)
+                                         : (is_wide ? warp_mma::attention_fp8_128 : warp_mma::attention_fp8_64);
+    kernel(launcher, p, static_cast<u32>(c.blocks));
+}
+
+// `start` launches the attention kernel: start_attention, or in tests one with a planted fault.
+template <class Start>
+void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     const Workspace w(c);
     if (c.segments == 0 || c.total_q() == 0) {
         return;
@@ -122,8 +134,6 @@ inline void run_chain(const Call& c, tile::Launcher& launcher) {
     p.is_causal = c.is_causal;
     p.score_factor = c.softmax_scale * 1.4426950408889634f;
 
-    const u32 blocks = static_cast<u32>(c.blocks);
-    const bool is_wide = c.padded_dim() == 128;
     if (c.recipe == Recipe::kFp8) {
         prep::Packed packed;
         packed.q8 = part<u8>(c, w.q8);
@@ -147,11 +157,6 @@ inline void run_chain(const Call& c, tile::Launcher& launcher) {
         p.v_mean = part<const float>(c, w.v_mean);
         p.q_rows = c.total_q();
         p.k_tiles = c.key_tiles(64);
-        if (c.block_scaled) {
-            (is_wide ? warp_mma::attention_fp8_128_block_scaled : warp_mma::attention_fp8_64_block_scaled)(launcher, p, blocks);
-        } else {
-            (is_wide ? warp_mma::attention_fp8_128 : warp_mma::attention_fp8_64)(launcher, p, blocks);
-        }
     } else {
         if (c.is_direct) {
             p.q = q;
@@ -170,12 +175,8 @@ inline void run_chain(const Call& c, tile::Launcher& launcher) {
             p.q_strides = {dim, c.total_q() * dim, 1};
             p.k_strides = p.v_strides = {dim, k_rows * dim, 1};
         }
-        if (c.recipe == Recipe::kF16) {
-            (is_wide ? warp_mma::attention_f16_128 : warp_mma::attention_f16_64)(launcher, p, blocks);
-        } else {
-            (is_wide ? warp_mma::attention_bf16_128 : warp_mma::attention_bf16_64)(launcher, p, blocks);
-        }
     }
+    start(c, launcher, p);
     if (c.zero_tail && c.is_packed && c.cu_seqlens_q.data != nullptr) {
         prep::TailParams tail{};
         tail.cu_seqlens_q = plan.cu_seqlens_q;
@@ -192,9 +193,11 @@ inline void run_chain(const Call& c, tile::Launcher& launcher) {
         tail.channels = p.out_channels;
         tail.is_f32 = is_f32;
         tail.has_lse = p.has_lse;
-        launcher.run<prep::zero_tail<>>("zero_tail", {blocks, static_cast<u32>(c.heads_q)}, prep::kTailThreads, 0, tail);
+        launcher.run<prep::zero_tail<>>("zero_tail", {static_cast<u32>(c.blocks), static_cast<u32>(c.heads_q)}, prep::kTailThreads, 0, tail);
     }
 }
+
+inline void run_chain(const Call& c, tile::Launcher& launcher) { run_chain(c, launcher, start_attention); }
 
 }  // namespace QUATT_ABI
 }  // namespace quatt::cuda

@@ -43,4 +43,13 @@ bool find_native_device(int device, NativeDevice& found) {
     return ok;
 }
 
+bool is_native_memory(const void* p) {
+    cudaPointerAttributes attributes{};
+    if (p == nullptr || cudaPointerGetAttributes(&attributes, p) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.type == cudaMemoryTypeDevice;
+}
+
 }  // namespace quatt::cuda

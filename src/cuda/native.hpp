@@ -23,4 +23,7 @@ struct NativeDevice {
 };
 [[nodiscard]] bool find_native_device(int device, NativeDevice& found);
 
+// Whether the host cannot read where p leads.
+[[nodiscard]] bool is_native_memory(const void* p);
+
 }  // namespace quatt::cuda

@@ -8,9 +8,7 @@ sass: exits 77 (skipped) where cuobjdump and nvdisasm are not found.
 """
 
 import argparse
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SKIPPED = 77
+
+sys.path.insert(0, str(ROOT / "tests" / "sass"))
+import machine_code  # noqa: E402  the folder comes first
 
 # compute_120f: one binary for the sm_120 family (120 and 121).
 COMPLETE = ("90a", "120f")
@@ -47,39 +48,16 @@ def check_compile(nvcc, folder):
     return failures + (0 if refused else 1)
 
 
-def find_disassembler(given):
-    """(cuobjdump, environment with nvdisasm on the PATH), or None."""
-    folders = os.environ.get("PATH", "").split(os.pathsep)
-    for entry in sys.path:
-        folders += [str(p) for p in Path(entry or ".").glob("nvidia/*/bin")]
-    path = os.pathsep.join(folders)
-    cuobjdump = given or shutil.which("cuobjdump", path=path)
-    if not cuobjdump or not shutil.which("nvdisasm", path=path):
-        return None
-    return cuobjdump, {**os.environ, "PATH": path}
-
-
-def functions(cuobjdump, environment, cubin):
-    """{function name: list of instructions}"""
-    text = subprocess.run([cuobjdump, "-sass", str(cubin)], capture_output=True, text=True, check=True,
-                          env=environment).stdout
-    found = {}
-    name = None
-    for line in text.splitlines():
-        header = re.search(r"Function : (\S+)", line)
-        if header:
-            name = header.group(1)
-            found[name] = []
-        instruction = re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?);", line)
-        if instruction and name:
-            found[name].append(instruction.group(1))
-    return found
+def functions(tools, cubin):
+    """{function name: list of instructions as text}"""
+    listing = machine_code.disassemble(tools, cubin)[0]
+    return {name: [f"{i.name} {i.operands}" for i in code] for (_, name), code in listing.items()}
 
 
 def check_sass(nvcc, cuobjdump, folder):
-    tools = find_disassembler(cuobjdump)
+    tools = machine_code.find_disassembler(cuobjdump)
     if tools is None:
-        print("cuobjdump or nvdisasm not found (PyPI: nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm)")
+        print(f"skipped: {machine_code.MISSING}")
         return None
     # Kernel -> architecture -> instructions that must be there.
     block_scaled = r"QMMA\.SF\.16832\.F32\.E4M3\.E4M3\.E8"
@@ -96,7 +74,7 @@ def check_sass(nvcc, cuobjdump, folder):
         if result.returncode != 0:
             print(result.stdout + result.stderr)
             return 1
-        code = functions(*tools, cubin)
+        code = functions(tools, cubin)
         for kernel, wanted in expected.items():
             names = [name for name in code if kernel in name]
             if len(names) != 1:

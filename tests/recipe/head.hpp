@@ -54,7 +54,8 @@ struct HeadRows {
 struct Expected {
     std::vector<double> out, out_slack, size;  // size: sum of P |V| / l, of V without its mean
     double lse = 0, lse_slack = 0;
-    bool doubtful = false;  // a decision of the law hangs on rounding
+    quatt_counters counters{};  // of this row alone
+    bool doubtful = false;      // a decision of the law hangs on rounding
 };
 
 class Head {
@@ -164,6 +165,10 @@ public:
                 interval = tile / r_.interval_keys;
                 const oracle::LawTile x = law.meet(interval, scores_of_tile);
                 e.doubtful |= x.doubtful;
+                e.counters.warp_tiles++;
+                e.counters.overflow_warp_tiles += x.overflow ? 1 : 0;
+                e.counters.look_warp_tiles += x.looked ? 1 : 0;
+                e.counters.falls += x.fell ? 1 : 0;
                 sum = sum * x.factor + x.sum;
                 for (std::size_t d = 0; d < dv; d++) {
                     o[d] *= x.factor;

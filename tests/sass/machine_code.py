@@ -58,7 +58,7 @@ def parse_listing(text):
     """{(architecture, function): [Instruction]} from the output of `cuobjdump -sass`."""
     found, architecture, name = {}, "", None
     for line in text.splitlines():
-        if match := re.match(r"\s*(?:arch = |code for )(sm_\w+)", line):
+        if match := re.match(r"arch = (sm_\w+)", line):
             architecture = match.group(1)
         elif match := re.search(r"Function : (\S+)", line):
             name = match.group(1)
@@ -72,7 +72,7 @@ def parse_resources(text):
     """{(architecture, function): {"REG": n, "STACK": n, "SHARED": n, "LOCAL": n}} from `cuobjdump -res-usage`."""
     found, architecture, name = {}, "", None
     for line in text.splitlines():
-        if match := re.match(r"\s*(?:arch = |code for )(sm_\w+)", line):
+        if match := re.match(r"arch = (sm_\w+)", line):
             architecture = match.group(1)
         elif match := re.match(r"\s*Function (\S+):$", line):
             name = match.group(1)
@@ -150,30 +150,45 @@ class Flow:
                     waiting.append(block)
         return found
 
-    def cheapest_cycle(self, start, weigh, goal, limit):
-        """The cheapest closed walk from `start`, in instructions, whose blocks' weights add up to `goal`.
+    def cheapest_cycle(self, start, weigh, goal, through):
+        """The cheapest closed walk from `start`, in instructions: blocks whose weights add up to `goal`, one of `through` among them.
 
-        weigh(block) is a tuple of integers >= 0, none of whose sums may exceed `limit`. Returns (blocks) or None.
+        weigh(block) is a tuple of counts; `through` may be empty. Returns (instructions, [block]) or None.
         """
-        zero = tuple(0 for _ in goal)
-        queue, seen = [(0, start, zero, None)], {}
+        weights = [weigh(block) for block in range(len(self.blocks))]
+        first = (start, tuple(0 for _ in goal), not through)
+        queue, parent = [(0, 0, first, None)], {}
+        ticket = 0
         while queue:
-            cost, block, sums, via = heapq.heappop(queue)
-            if (block, sums) in seen and not (block == start and via is None):
+            cost, _, state, via = heapq.heappop(queue)
+            if state in parent:
                 continue
             if via is not None:
-                seen[block, sums] = via
-            if block == start and via is not None and sums == goal:
-                walk = []
-                state = seen[block, sums]
-                while state is not None and state != (start, zero, None):
-                    walk.append(state[0])
-                    state = seen.get(state[:2]) if state[:2] != (start, zero) else None
-                return walk[::-1]
-            after = tuple(a + b for a, b in zip(sums, weigh(block)))
-            if any(a > b for a, b in zip(after, limit)) or (block == start and via is not None):
+                parent[state] = via
+                if state[0] == start:
+                    if state[1] == goal and state[2]:
+                        walk = []
+                        while via is not None and via != first:
+                            walk.append(via[0])
+                            via = parent.get(via)
+                        return cost, [start, *reversed(walk)]
+                    continue
+            block, sums, met = state
+            sums = tuple(a + b for a, b in zip(sums, weights[block]))
+            if any(a > b for a, b in zip(sums, goal)):
                 continue
             for other in self.next[block]:
-                if (other, after) not in seen:
-                    heapq.heappush(queue, (cost + len(self.blocks[block]), other, after, (block, sums, 0)))
+                ticket += 1
+                heapq.heappush(queue, (cost + len(self.blocks[block]), ticket, (other, sums, met or block in through), state))
         return None
+
+    def loop_heads(self):
+        """Blocks that a branch leads back to."""
+        return sorted({other for block, following in enumerate(self.next) for other in following if other <= block})
+
+
+if __name__ == "__main__":
+    # scripts/setup.sh asks whether there is a disassembler.
+    FOUND = find_disassembler()
+    print(FOUND[0] if FOUND else MISSING)
+    sys.exit(0 if FOUND else 1)

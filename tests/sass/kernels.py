@@ -1,0 +1,186 @@
+"""What the machine code of this project's kernels is: which instance a symbol is, which path is common, what runs on it."""
+
+import json
+import math
+import re
+from collections import Counter
+
+import machine_code
+from machine_code import Flow
+
+# Of one multiprocessor. A block also has 1 KB of shared memory taken by the system.
+LIMITS = {
+    "sm_90a": {"shared_bytes": 228 << 10, "block_shared_bytes": 227 << 10, "registers": 65536, "threads": 2048},
+    "sm_120f": {"shared_bytes": 100 << 10, "block_shared_bytes": 99 << 10, "registers": 65536, "threads": 1536},
+}
+SYSTEM_SHARED_BYTES = 1024
+
+BLOCK_SCALED = "QMMA.SF.16832.F32.E4M3.E4M3.E8"
+TENSOR = {"QMMA", "HMMA", "IMMA", "OMMA", "DMMA"}
+
+# Groups of opcodes, for the table. An opcode that is not here counts as "alu".
+GROUPS = {
+    "tensor": TENSOR, "ldsm": {"LDSM"}, "mufu": {"MUFU"}, "ffma": {"FFMA"}, "fadd": {"FADD"}, "fmul": {"FMUL"},
+    "f2fp": {"F2FP", "F2F"}, "fmnmx": {"FMNMX", "FMNMX3"}, "copy": {"LDGSTS", "LDGDEPBAR", "UBLKCP", "UTMALDG"},
+    "memory": {"LDG", "STG", "LDS", "STS", "LDL", "STL", "LDC", "LDCU", "ULDC", "SYNCS", "ATOMS", "ATOMG", "FENCE", "MEMBAR", "CCTL"},
+    "vote": {"VOTE", "VOTEU", "SHFL", "MATCH", "REDUX"}, "nop": {"NOP"},
+    "control": {"BRA", "BSSY", "BSYNC", "WARPSYNC", "BAR", "DEPBAR", "EXIT", "BREAK", "YIELD", "JMP", "CALL", "RET", "WARPSYNC"},
+}
+PIPES = [*GROUPS, "uniform", "alu"]
+
+
+def group_of(instruction):
+    for name, opcodes in GROUPS.items():
+        if instruction.opcode in opcodes:
+            return name
+    return "uniform" if re.match(r"U[A-Z]|R2UR|S2UR", instruction.opcode) else "alu"
+
+
+# ---------------------------------------------------------------- names
+
+ARITHMETIC = ("bf16", "f16", "fp8")
+
+
+def instance_of(symbol):
+    """"fp8_128_block_scaled", "pack_q<Bf16, 128, true>", ... of a mangled kernel name."""
+    if match := re.search(r"9attentionIN\w*?6ConfigILN\w*?10ArithmeticE(\d)ELj(\d+)ELN\w*?4AtomE(\d)E", symbol):
+        arithmetic, dim, atom = (int(group) for group in match.groups())
+        return f"{ARITHMETIC[arithmetic]}_{dim}" + ("_block_scaled" if atom else "")
+    match = re.match(r"_ZN5quatt4prep\w*?(statistics|finalise|pack_q|pack_k|pack_v|copy_rows|zero_tail|plan)I", symbol)
+    if not match:
+        return symbol
+    rest = symbol[match.end():]
+    values = re.findall(r"7formats\w*?(Bf16|F16)E|7OperandE(\d)E|Lj(\d+)E|Lb(\d)E", rest)
+    words = [form or ("QKV"[int(operand)] if operand else "") or number or ("wide" if flag == "1" else "narrow")
+             for form, operand, number, flag in values]
+    return match.group(1) + (f"<{', '.join(words)}>" if words else "")
+
+
+# ---------------------------------------------------------------- the common path
+
+def common_path(code, plan, architecture):
+    """The instructions of one key tile for a warp that neither masks, looks, nor redoes, and asks for no bulk copy.
+
+    Found as the cheapest way round the loop over key tiles that runs exactly the products and exponentials of one tile: masks, looks
+    and redos only add to it. It passes the copies (16 bit: every thread makes some), or, where one thread makes
+    them (8 bit), the branch around them. Returns [instruction], or None.
+    """
+    flow = Flow(code)
+    tensor = plan["products"] * (2 if architecture == "sm_90a" and plan["is_fp8"] else 1)
+
+    def weigh(block):
+        return (sum(i.opcode in TENSOR for i in flow.blocks[block]),
+                sum(i.name.startswith("MUFU.EX2") for i in flow.blocks[block]))
+
+    copies = {b for b in range(len(flow.blocks)) if flow.has(b, {"LDGSTS", "UBLKCP", "UTMALDG"})}
+    best = None
+    for head in flow.loop_heads():
+        through = copies
+        if plan["is_fp8"]:
+            # Where the walk that copies leaves the one that does not, at the last moment.
+            with_copy = flow.cheapest_cycle(head, weigh, (tensor, plan["exponentials"]), copies)
+            if with_copy is None:
+                continue
+            without = flow.reaches(head, copies)
+            walk = with_copy[1]
+            before = [b for b in walk[:min(i for i, b in enumerate(walk) if b in copies)] if b in without]
+            through = {before[-1]} if before else copies
+        found = flow.cheapest_cycle(head, weigh, (tensor, plan["exponentials"]), through)
+        if found and (best is None or found[0] < best[0]):
+            best = found
+    return None if best is None else [i for block in best[1] for i in flow.blocks[block]]
+
+
+def count(path):
+    """{group: instructions}"""
+    counts = Counter(group_of(i) for i in path)
+    return {group: counts[group] for group in PIPES}
+
+
+# ---------------------------------------------------------------- what is measured of an instance
+
+def ctas_per_sm(architecture, registers, threads, shared_bytes):
+    limits = LIMITS[architecture]
+    if shared_bytes > limits["block_shared_bytes"]:
+        return 0
+    warp_registers = math.ceil(registers * 32 / 256) * 256
+    return min(limits["shared_bytes"] // (shared_bytes + SYSTEM_SHARED_BYTES),
+               limits["registers"] // (warp_registers * (threads // 32)), limits["threads"] // threads)
+
+
+def measure(architecture, code, resources, plan):
+    stored, loaded = machine_code.local_bytes(code)
+    static = resources["SHARED"] - SYSTEM_SHARED_BYTES
+    shared = plan["shared_bytes"] + max(static, 0)
+    result = {
+        "registers": resources["REG"], "stack_bytes": resources["STACK"],
+        "spill_store_bytes": stored, "spill_load_bytes": loaded,
+        "threads": plan["threads"], "shared_bytes": shared,
+        "ctas_per_sm": ctas_per_sm(architecture, resources["REG"], plan["threads"], shared),
+    }
+    tensor = Counter(i.name for i in code if i.opcode in TENSOR)
+    if tensor:
+        result["tensor_opcodes"] = sorted(tensor)
+    if "products" in plan:
+        path = common_path(code, plan, architecture)
+        if path is None:
+            result["common_path"] = None
+        else:
+            result["common_path"] = {"rows": plan["rows"], "keys": plan["keys"], "total": len(path), **count(path)}
+    return result
+
+
+def broken_rules(architecture, name, measured, plan):
+    """What must hold whatever the table says."""
+    broken = []
+    is_attention = "products" in plan
+    if (architecture == "sm_120f" or not is_attention) and any(
+            measured[key] for key in ("stack_bytes", "spill_store_bytes", "spill_load_bytes")):
+        broken.append(f"local memory: stack {measured['stack_bytes']}, stores {measured['spill_store_bytes']}, "
+                      f"loads {measured['spill_load_bytes']} bytes a thread")
+    # Without the room for the CTAs that config.hpp states a kernel is slow, without the room for one it cannot start. The
+    # statement is for the architecture that a recipe is made for: of the 16-bit ones, sm_90a.
+    wanted = plan["ctas_per_sm"] if architecture == "sm_90a" or plan.get("is_fp8", True) else 1
+    if measured["ctas_per_sm"] < wanted:
+        broken.append(f"{measured['ctas_per_sm']} CTAs an SM, want {wanted}: "
+                      f"{measured['registers']} registers, {measured['shared_bytes']} shared bytes, {plan['threads']} threads")
+    if not is_attention:
+        return broken
+    # fp8 on sm_120f is the block-scaled instruction, in the instance for emulation too; elsewhere there is HMMA only.
+    wanted = BLOCK_SCALED if architecture == "sm_120f" and plan["is_fp8"] else "HMMA.16816.F32"
+    others = [opcode for opcode in measured.get("tensor_opcodes", []) if not opcode.startswith(wanted)]
+    if wanted not in " ".join(measured.get("tensor_opcodes", [])) or others:
+        broken.append(f"tensor instructions {measured.get('tensor_opcodes')}, want {wanted} only")
+    path = measured["common_path"]
+    if path is None:
+        broken.append("no loop with the products and exponentials of one key tile")
+    elif path["fmnmx"]:
+        broken.append(f"{path['fmnmx']} FMNMX on the common path, want none")
+    return broken
+
+
+def measure_objects(tools, objects, plans):
+    """{architecture: {instance: measured}} of all kernels in the objects that have a plan."""
+    table = {}
+    for file in objects:
+        listings, resources = machine_code.disassemble(tools, file)
+        for (architecture, symbol), code in listings.items():
+            name = instance_of(symbol)
+            plan = plan_of(plans, name)
+            if plan is None:
+                raise ValueError(f"{file}: no plan for {name} ({symbol})")
+            table.setdefault(architecture, {})[name] = measure(architecture, code, resources[architecture, symbol], plan)
+    return {architecture: dict(sorted(rows.items())) for architecture, rows in sorted(table.items())}
+
+
+def plan_of(plans, name):
+    """Prep's plans are by kernel and Dim, whatever the format: pack_q<Bf16, 128, wide> has that of pack_q_128."""
+    if name in plans:
+        return plans[name]
+    kernel, dim = name.split("<")[0], re.search(r"\b(64|128)\b", name)
+    return plans.get(f"{kernel}_{dim.group(1)}" if dim else kernel)
+
+
+def load_plans(program):
+    """What plans.cu says of every instance: threads, shared bytes, CTAs an SM, products and exponentials a tile."""
+    return json.loads(machine_code.run([program]))

@@ -1,0 +1,58 @@
+// Prints what config.hpp says of every kernel instance, as JSON: what the machine code alone does not tell.
+#include <cstdio>
+
+#include "cuda/prep/launch.cuh"
+#include "cuda/prep/plan.cuh"
+#include "cuda/prep/tail.cuh"
+#include "cuda/warp_mma/launch.cuh"
+
+namespace {
+
+using quatt::ptx::u32;
+
+const char* separator = "{";
+
+void print(const char* name, u32 threads, u32 shared_bytes, u32 ctas_per_sm) {
+    std::printf("%s\n\"%s\": {\"threads\": %u, \"shared_bytes\": %u, \"ctas_per_sm\": %u", separator, name, threads, shared_bytes, ctas_per_sm);
+    separator = "},";
+}
+
+template <class C>
+void print_attention(const char* name) {
+    print(name, C::kThreads, sizeof(quatt::warp_mma::SharedPlan<C>), C::kCtasPerSm);
+    const u32 rows = 16 * C::kBlocks;
+    const u32 products = C::kBlocks * (C::kScoreTiles * C::kKSteps + C::kOutTiles * C::kPSteps);
+    std::printf(", \"is_fp8\": %s, \"rows\": %u, \"keys\": %u, \"products\": %u, \"exponentials\": %u, \"stages\": %u", C::kFp8 ? "true" : "false",
+                rows, C::kKeys, products, rows * C::kKeys / 32, C::kStages);
+}
+
+void print_prep(const char* kernel, u32 dim, const quatt::prep::Launch& launch) {
+    char name[64];
+    std::snprintf(name, sizeof name, "%s_%u", kernel, dim);
+    print(name, launch.threads, launch.shared_bytes, 1);
+}
+
+template <u32 Dim>
+void print_prep_of() {
+    using namespace quatt::prep;
+    print_prep("statistics", Dim, statistics_launch<Dim>(1, 1));
+    print_prep("finalise", Dim, finalise_launch<Dim>(1, 1));
+    print_prep("pack_q", Dim, pack_q_launch<Dim>(1, 1));
+    print_prep("pack_k", Dim, pack_k_launch<Dim>(1, 1));
+    print_prep("pack_v", Dim, pack_v_launch<Dim>(1, 1));
+    print_prep("copy_rows", Dim, copy_rows_launch<Dim>(1, 1));
+}
+
+}  // namespace
+
+int main() {
+    using namespace quatt::warp_mma;
+#define QUATT_PRINT(name, ...) print_attention<__VA_ARGS__>(#name);
+    QUATT_WARP_MMA_INSTANCES(QUATT_PRINT)
+#undef QUATT_PRINT
+    print_prep_of<64>();
+    print_prep_of<128>();
+    print("plan", quatt::prep::kPlanThreads, sizeof(quatt::prep::PlanShared), 1);
+    print("zero_tail", quatt::prep::kTailThreads, 0, 1);
+    std::printf("}\n}\n");
+}

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Plants each violation that check_sass.py is there for, in a made-up kernel, and demands that it is found.
+
+usage: test_check_sass.py [the arguments of check_sass.py]: with them, doctored tables must fail on the built kernels too.
+"""
+
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import check_sass
+import kernels
+import machine_code
+
+PLAN = {"threads": 256, "shared_bytes": 65624, "ctas_per_sm": 1, "is_fp8": True, "rows": 16, "keys": 64, "products": 2, "exponentials": 2}
+RESOURCES = {"REG": 200, "STACK": 0, "SHARED": 1024, "LOCAL": 0}
+QMMA = "QMMA.SF.16832.F32.E4M3.E4M3.E8 R4, R4, R8, R4, R1, R1, URZ"
+
+# A loop over tiles as the compiler leaves one: a request by one thread, masks, a look with a maximum, exponentials, a redo.
+BODY = f"""
+        MOV R0, RZ
+head:   ISETP.GE.AND P0, PT, R0, 0x2, PT
+        @!P0 BRA wait
+        @P1 BRA wait
+try:    SYNCS.PHASECHK.TRANS64.TRYWAIT P2, [R0], R1
+        @!P2 BRA try
+        UBLKCP.S.G [UR4], [UR8], UR6
+wait:   LDSM.16.M88.4 R8, [R0]
+        {QMMA}
+        @!P3 BRA look
+        ISETP.GE.AND P0, PT, R0, 0x2, PT
+        FSEL R4, R4, -INF , P0
+look:   @!P4 BRA exps
+        FMNMX R5, R4, R6, !PT
+        MUFU.EX2 R7, R7
+exps:   MUFU.EX2 R4, R4
+        MUFU.EX2 R6, R6
+        BRA.DIV UR4, apart
+        VOTE.ANY P0, P0
+back:   @!P0 BRA done
+        FMNMX R5, R4, R6, !PT
+        MUFU.EX2 R4, R4
+        MUFU.EX2 R6, R6
+done:   {QMMA}
+        NOP
+        @P5 BRA head
+        EXIT
+apart:  WARPSYNC.COLLECTIVE R0, exps
+        BRA back
+"""
+COMMON = 15  # instructions of BODY's common path
+
+
+def assemble(body):
+    lines, labels = [], {}
+    for line in body.strip().splitlines():
+        label, _, text = line.rpartition(":")
+        if label:
+            labels[label.strip()] = len(lines) * 16
+        lines.append(text.strip())
+    listing = "arch = sm_120f\n\t\tFunction : made_up\n"
+    for i, line in enumerate(lines):
+        words = line.split(" ")
+        line = " ".join(hex(labels[word]) if word in labels else word for word in words)
+        listing += f"        /*{16 * i:04x}*/                   {line} ;   /* 0x0 */\n"
+    return machine_code.parse_listing(listing)["sm_120f", "made_up"]
+
+
+def broken(body=BODY, plan=PLAN, resources=RESOURCES, architecture="sm_120f"):
+    measured = kernels.measure(architecture, assemble(body), resources, plan)
+    return kernels.broken_rules(architecture, "made_up", measured, plan)
+
+
+class Rules(unittest.TestCase):
+    def test_common_path(self):
+        path = kernels.common_path(assemble(BODY), PLAN, "sm_120f")
+        self.assertEqual(len(path), COMMON, path)
+        counts = kernels.count(path)
+        self.assertEqual((counts["tensor"], counts["mufu"], counts["ldsm"], counts["nop"], counts["fmnmx"], counts["copy"]), (2, 2, 1, 1, 0, 0))
+        self.assertEqual(broken(), [])
+
+    def test_path_of_copies_made_by_all_threads(self):
+        plan = {**PLAN, "is_fp8": False}
+        body = BODY.replace("UBLKCP.S.G [UR4], [UR8], UR6", "LDGSTS.E.128 [R1], desc[UR4][R2.64]")
+        path = kernels.common_path(assemble(body), plan, "sm_120f")
+        self.assertEqual(kernels.count(path)["copy"], 1)
+
+    def test_maximum_on_the_common_path(self):
+        self.assertIn("FMNMX on the common path", " ".join(broken(BODY.replace("NOP", "FMNMX R5, R4, R6, !PT"))))
+
+    def test_local_memory(self):
+        self.assertIn("stores 16", " ".join(broken(BODY.replace("NOP", "STL.128 [R1], R4"))))
+        self.assertIn("stack 8", " ".join(broken(resources={**RESOURCES, "STACK": 8})))
+        self.assertEqual(broken(resources={**RESOURCES, "STACK": 8}, body=BODY.replace(QMMA, "HMMA.16816.F32 R4, R4, R8, R4"),
+                                plan={**PLAN, "products": 1}, architecture="sm_90a"), [])
+
+    def test_plain_fp8_instruction(self):
+        self.assertIn("want QMMA.SF", " ".join(broken(BODY.replace(QMMA, "QMMA.16832.F32.E4M3.E4M3 R4, R4, R8, R4", 1))))
+
+    def test_occupancy(self):
+        self.assertIn("CTAs an SM", " ".join(broken(plan={**PLAN, "ctas_per_sm": 2})))
+        self.assertIn("0 CTAs an SM", " ".join(broken(plan={**PLAN, "shared_bytes": 101377})))
+        self.assertEqual(broken(plan={**PLAN, "shared_bytes": 101376}), [])
+        self.assertIn("0 CTAs an SM", " ".join(broken(plan={**PLAN, "threads": 512})))
+
+    def test_loop_lost(self):
+        self.assertIn("no loop", " ".join(broken(BODY.replace("@P5 BRA head", "NOP"))))
+
+    def test_table(self):
+        row = kernels.measure("sm_120f", assemble(BODY), RESOURCES, PLAN)
+        table = {"sm_120f": {"made_up": row}}
+        self.assertEqual(check_sass.differences(table, table), [])
+        doctored = copy.deepcopy(table)
+        doctored["sm_120f"]["made_up"]["common_path"]["total"] -= 1
+        self.assertEqual(check_sass.differences(doctored, table),
+                         [f"sm_120f made_up: common_path.total is {COMMON}, the table says {COMMON - 1}"])
+        self.assertIn("not in the table", check_sass.differences({}, table)[0])
+        self.assertIn("not built", check_sass.differences(table, {})[0])
+
+
+def doctored_tables_fail(arguments):
+    """Runs check_sass.py on the built kernels with tables that are wrong in one number each."""
+    table = json.loads(check_sass.TABLE.read_text())
+    first = "fp8_128_block_scaled"
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for path in (["registers"], ["spill_store_bytes"], ["shared_bytes"], ["common_path", "total"], ["common_path", "nop"]):
+            doctored = copy.deepcopy(table)
+            row = doctored["architectures"]["sm_120f"][first]
+            for key in path[:-1]:
+                row = row[key]
+            row[path[-1]] += 1
+            file = Path(folder) / "doctored.json"
+            file.write_text(json.dumps(doctored))
+            result = subprocess.run([sys.executable, check_sass.__file__, "--table", file, *arguments], capture_output=True, text=True, check=False)
+            if result.returncode == check_sass.SKIPPED:
+                print("built kernels: " + result.stdout.strip())
+                return 0
+            if "numbers are not compared" in result.stdout:
+                print("built kernels: another compiler than the table's, not run")
+                return 0
+            found = result.returncode == 1 and f"{first}: {'.'.join(path)} is" in result.stdout
+            print(f"doctored {'.'.join(path)}: {'found' if found else 'MISSED'}")
+            failures += not found
+    return failures
+
+
+if __name__ == "__main__":
+    is_ok = unittest.main(argv=sys.argv[:1], exit=False).result.wasSuccessful()
+    sys.exit(0 if is_ok and (len(sys.argv) == 1 or doctored_tables_fail(sys.argv[1:]) == 0) else 1)
