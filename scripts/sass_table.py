@@ -170,11 +170,11 @@ def main():
             for rule in kernels.broken_rules(architecture, name, row, kernels.plan_of(plans, name)):
                 print(f"BROKEN: {architecture} {name}: {rule}")
     if options.update:
-        content = {"nvcc": machine_code.nvcc_version(options.nvcc), "architectures": table}
-        text = json.dumps(content, indent=1)
         # One kernel a line, so that a diff shows which changed.
-        text = re.sub(r"(?<=\": )\{\n   (\s*\"registers\".*?)\n  \}", lambda m: "{" + re.sub(r"\s*\n\s*", " ", m.group(1)) + "}", text, flags=re.DOTALL)
-        check_sass.TABLE.write_text(text + "\n")
+        parts = [f' "{architecture}": {{\n' + ",\n".join(f'  "{name}": {json.dumps(row)}' for name, row in rows.items()) + "\n }"
+                 for architecture, rows in table.items()]
+        version = machine_code.nvcc_version(options.nvcc)
+        check_sass.TABLE.write_text(f'{{"nvcc": "{version}",\n"architectures": {{\n' + ",\n".join(parts) + "\n}}\n")
         update_docs(table)
 
 

@@ -13,10 +13,11 @@ from quatt_c import Quatt  # noqa: E402
 GUARD = 256  # bytes before and after a workspace
 GUARD_BYTE = 0xA5
 
-# Published relative L2 error and LSE error of each recipe (docs/recipes.md), and what the issue allows on N(0,1) data.
-EXPECTED = {"bf16": .0023, "f16": .0003, "fp8": .0533}
-EXPECTED_LSE = {"bf16": .005, "f16": .005, "fp8": .03}
-BOUND = {"fp8": .056, "bf16": .004, "f16": .004}
+# Published relative L2 error and LSE error of each recipe (docs/recipes.md), and what the issue allows on
+# N(0,1) data.
+EXPECTED = {"bf16": 0.0023, "f16": 0.0003, "fp8": 0.0533}
+EXPECTED_LSE = {"bf16": 0.005, "f16": 0.005, "fp8": 0.03}
+BOUND = {"fp8": 0.056, "bf16": 0.004, "f16": 0.004}
 # Between a kernel and its emulation: codes of P flip where ex2.approx differs in its last bits.
 TO_EMULATION = {"fp8": 2e-3, "bf16": 1e-3, "f16": 1e-3}
 
@@ -24,8 +25,8 @@ TO_EMULATION = {"fp8": 2e-3, "bf16": 1e-3, "f16": 1e-3}
 class Checks:
     """Where the checks run, and what they found.
 
-    In a rehearsal everything runs on the host by the executor (device simt:sm_90) at tiny sizes: it shows that the
-    checks themselves work, on a machine without a GPU.
+    In a rehearsal everything runs on the host by the executor (device simt:sm_90) at tiny sizes: it shows, on
+    a machine without a GPU, that the checks themselves work.
     """
 
     def __init__(self, library, device="cuda", quick=False, rehearse=False):
@@ -75,7 +76,20 @@ def nan_like(shape, dtype, device):
 class Attention:
     """One problem: its tensors, its plan, and a workspace full of 0xFF between guards."""
 
-    def __init__(self, c, recipe, q, k, v, device=None, lse=True, out=None, out_dtype=torch.float32, **options):
+    def __init__(
+        self,
+        c,
+        recipe,
+        q,
+        k,
+        v,
+        device=None,
+        lse=True,
+        out=None,
+        out_dtype=torch.float32,
+        edit=None,
+        **options,
+    ):
         packed = q.dim() == 3
         self.where = q.device
         self.out = nan_like((*q.shape[:-1], v.shape[-1]), out_dtype, q.device) if out is None else out
@@ -83,17 +97,21 @@ class Attention:
         self.lse = lse if torch.is_tensor(lse) else nan_like(shape, torch.float32, q.device) if lse else None
         self.keep = (q, k, v, options)
         self.problem = c.quatt.problem(recipe, q, k, v, self.out, lse=self.lse, **options)
+        if edit:  # layouts that torch has no view for
+            edit(self.problem.tensors)
         self.plan = c.quatt.plan(self.problem, device or c.device)
         self.bytes = self.plan.workspace_bytes
-        self.memory = torch.full((self.bytes + 2 * GUARD + 256,), GUARD_BYTE, dtype=torch.uint8, device=q.device)
+        self.memory = torch.full(
+            (self.bytes + 2 * GUARD + 256,), GUARD_BYTE, dtype=torch.uint8, device=q.device
+        )
         self.at = GUARD + -(self.memory.data_ptr() + GUARD) % 256
         self.fill(0xFF)
 
     def fill(self, byte):
-        self.memory[self.at:self.at + self.bytes].fill_(byte)
+        self.memory[self.at : self.at + self.bytes].fill_(byte)
 
     def guards_intact(self):
-        outside = torch.cat((self.memory[:self.at], self.memory[self.at + self.bytes:]))
+        outside = torch.cat((self.memory[: self.at], self.memory[self.at + self.bytes :]))
         return bool((outside == GUARD_BYTE).all())
 
     def run(self, stream=None):
@@ -120,6 +138,10 @@ def host(c, device, recipe, q, k, v, lse=True, **options):
     return a.out, a.lse
 
 
+def bits_of(a):
+    return a.run().clone(), a.lse.clone()
+
+
 def same_bits(a, b):
     """NaN equals NaN of the same bits."""
     kind = {2: torch.int16, 4: torch.int32}[a.element_size()]
@@ -131,7 +153,7 @@ def rel_l2(a, b):
 
 
 def exact_rows(q, k, v, rows, scale, causal=False):
-    """fp64 attention of chosen rows of one segment: q [Sq,H,D], k and v [Sk,Hkv,D] -> out [rows,H,D], lse [H,rows]."""
+    """fp64 attention of rows of a segment: q [Sq,H,D], k, v [Sk,Hkv,D] -> out [rows,H,D], lse [H,rows]."""
     group = q.shape[1] // k.shape[1]
     out = torch.empty(len(rows), q.shape[1], v.shape[2], dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[1], len(rows), dtype=torch.float64, device=q.device)
@@ -140,7 +162,9 @@ def exact_rows(q, k, v, rows, scale, causal=False):
         kh, vh = k[:, h // group].double(), v[:, h // group].double()
         s = q[rows, h].double() @ kh.T * scale
         if causal:
-            s.masked_fill_(torch.arange(k.shape[0], device=q.device)[None, :] > position[:, None], float("-inf"))
+            s.masked_fill_(
+                torch.arange(k.shape[0], device=q.device)[None, :] > position[:, None], float("-inf")
+            )
         lse[h] = torch.logsumexp(s, 1)
         out[:, h] = torch.nan_to_num(torch.softmax(s, 1)) @ vh
     return out, lse
@@ -149,19 +173,22 @@ def exact_rows(q, k, v, rows, scale, causal=False):
 class Exact:
     """fp64 attention of a batch, and what its errors are in proportion to.
 
-    q [B,Sq,H,D], k and v [B,Sk,Hkv,D(v)]; only the first q_lens[b] rows and k_lens[b] keys of an item count (what lies
-    beyond must be finite). The noise is that of tests/support/attention.hpp: to first order an error of P or V moves
-    the result by weight * v, one of the score by weight * (v - out).
+    q [B,Sq,H,D], k and v [B,Sk,Hkv,D(v)]; only the first q_lens[b] rows and k_lens[b] keys of an item count
+    (what lies beyond must be finite). The noise is that of tests/support/attention.hpp: to first order an
+    error of P or V moves the result by weight * v, one of the score by weight * (v - out).
     """
 
     def __init__(self, q, k, v, scale, causal=False, q_lens=None, k_lens=None):
         b, sq, heads, _ = q.shape
         sk, group = k.shape[1], heads // k.shape[2]
-        lens = [torch.full((b,), n, device=q.device) if x is None else x.long() for n, x in ((sq, q_lens), (sk, k_lens))]
+        lens = [
+            torch.full((b,), n, device=q.device) if x is None else x.long()
+            for n, x in ((sq, q_lens), (sk, k_lens))
+        ]
         qd = q.double().transpose(1, 2)
         kd, vd = (x.double().transpose(1, 2).repeat_interleave(group, 1) for x in (k, v))
         s = qd @ kd.transpose(2, 3) * scale
-        noise = (qd * qd) @ (kd * kd).transpose(2, 3) * scale ** 2
+        noise = (qd * qd) @ (kd * kd).transpose(2, 3) * scale**2
         row, key = torch.arange(sq, device=q.device), torch.arange(sk, device=q.device)
         hidden = (key[None, :] >= lens[1][:, None])[:, None, :].expand(b, sq, sk)
         if causal:
@@ -180,7 +207,7 @@ class Exact:
         self.valid = row[None, :] < lens[0][:, None]  # [B,Sq]
 
     def judge(self, recipe, out, lse=None):
-        """(largest rms error over allowed rms error of an item, largest LSE error over the allowed one): <= 1 is good."""
+        """Largest (rms error of an item, LSE error), each as part of what is allowed: <= 1 is good."""
         valid = self.valid[:, :, None, None]
         error = torch.where(valid, out.double() - self.out, 0.0).square().sum((1, 2, 3))
         noise = torch.where(valid, self.noise2, 0.0).sum((1, 2, 3))
@@ -190,7 +217,11 @@ class Exact:
             return worst, 0.0
         off = (lse.double() - self.lse).abs()
         off = torch.where(lse.double() == self.lse, 0.0, off)  # -inf equals -inf
-        allowed = EXPECTED_LSE[recipe] + 5 * EXPECTED[recipe] * self.lse_noise + 1e-6 * self.lse.abs().clamp_max(1e30)
+        allowed = (
+            EXPECTED_LSE[recipe]
+            + 5 * EXPECTED[recipe] * self.lse_noise
+            + 1e-6 * self.lse.abs().clamp_max(1e30)
+        )
         return worst, largest(torch.where(self.valid[:, None, :], off / allowed, 0.0))
 
 
@@ -213,7 +244,7 @@ def unpack(x, bounds, longest=None):
 
 
 def strided(x, strides, gap=float("nan"), misalign=0, slack=64):
-    """A copy of x with these strides (elements) inside memory that holds `gap` everywhere else: (view, memory)."""
+    """(view, memory): a copy of x with these strides (elements) in memory that holds `gap` elsewhere."""
     reach = sum((n - 1) * s for n, s in zip(x.shape, strides) if n > 1)
     memory = torch.full((reach + 1 + misalign + 2 * slack,), gap, dtype=x.dtype, device=x.device)
     start = slack + misalign  # torch's memory is aligned to more than slack elements
@@ -221,10 +252,6 @@ def strided(x, strides, gap=float("nan"), misalign=0, slack=64):
     if x.numel():
         view.copy_(x)
     return view, memory
-
-
-def text_of(status_text):
-    return status_text.decode() if isinstance(status_text, bytes) else status_text
 
 
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)

@@ -1,6 +1,9 @@
 // The kernels of one call, in order. The same source starts them on a stream (native.cu) and in the executor (simt.cpp).
 #pragma once
 
+#include <initializer_list>
+#include <utility>
+
 #include "cuda/call.hpp"
 #include "cuda/prep/launch.cuh"
 #include "cuda/prep/plan.cuh"
@@ -24,13 +27,28 @@ Global<T> part(const Call& c, const Workspace::Part& p) {
     return {reinterpret_cast<T*>(c.workspace + p.at), static_cast<i64>(p.bytes / sizeof(T))};
 }
 
-// All elements that an operand's strides reach: what the executor lets a kernel touch.
+// All elements that strides reach, backwards too: what the executor lets a kernel touch. `origin`: where element 0 of the tensor is.
 template <class T>
-Global<T> whole(const Operand& x, i64 batches, i64 tokens, i64 heads, i64 channels) {
-    const i64 count = batches > 0 && tokens > 0
-                          ? (batches - 1) * x.batch + (tokens - 1) * x.token + (heads - 1) * x.head + (channels - 1) * x.channel + 1
-                          : 0;
-    return {static_cast<T*>(x.data), count};
+struct Reach {
+    Global<T> view;
+    i64 origin = 0;
+};
+
+template <class T>
+Reach<T> reach(T* data, std::initializer_list<std::pair<i64, i64>> axes) {  // extent, stride
+    i64 low = 0, high = 0;
+    for (const auto& [extent, stride] : axes) {
+        if (extent == 0) {
+            return {{data, 0}, 0};
+        }
+        (stride < 0 ? low : high) += (extent - 1) * stride;
+    }
+    return {{data + low, high - low + 1}, -low};
+}
+
+template <class T>
+Reach<T> reach(const Operand& x, i64 batches, i64 tokens, i64 heads, i64 channels) {
+    return reach(static_cast<T*>(x.data), {{batches, x.batch}, {tokens, x.token}, {heads, x.head}, {channels, x.channel}});
 }
 
 inline tile::Strides strides(const Operand& x) { return {x.token, x.head, x.channel}; }
@@ -49,23 +67,36 @@ inline void start_attention(const Call& c, tile::Launcher& launcher, const warp_
 template <class Start>
 void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     const Workspace w(c);
-    if (c.segments == 0 || c.total_q() == 0) {
-        return;
-    }
     const i64 batches = c.is_packed ? 1 : c.segments;
     const auto segments = part<ptx::U32x4>(c, w.segments);
     const auto work = part<u32>(c, w.work);
-    const auto lens = [&](const Lengths& x, i64 count) { return Global<const i32>(x.data, x.data != nullptr ? (count - 1) * x.stride + 1 : 0); };
+    const auto lens = [](const Lengths& x, i64 count) { return x.data != nullptr ? reach(x.data, {{count, x.stride}}) : Reach<const i32>{}; };
+    const auto cu_q = lens(c.cu_seqlens_q, c.segments + 1), cu_k = lens(c.cu_seqlens_k, c.segments + 1), kv_lens = lens(c.kv_lens, c.segments);
 
     prep::PlanParams plan{};
-    plan.cu_seqlens_q = lens(c.cu_seqlens_q, c.segments + 1);
-    plan.cu_seqlens_k = lens(c.cu_seqlens_k, c.segments + 1);
-    plan.kv_lens = lens(c.kv_lens, c.segments);
+    plan.cu_seqlens_q = cu_q.view;
+    plan.cu_seqlens_k = cu_k.view;
+    plan.kv_lens = kv_lens.view;
+    plan.cu_q_origin = cu_q.origin;
+    plan.cu_k_origin = cu_k.origin;
+    plan.kv_lens_origin = kv_lens.origin;
     plan.cu_q_stride = c.cu_seqlens_q.stride;
     plan.cu_k_stride = c.cu_seqlens_k.stride;
     plan.kv_lens_stride = c.kv_lens.stride;
     plan.segments = segments;
     plan.work = work;
+    const auto q = reach<const u16>(c.q, batches, c.tokens_q, c.heads_q, c.head_dim);
+    const auto k = reach<const u16>(c.k, batches, c.tokens_k, c.heads_kv, c.head_dim);
+    const auto v = reach<const u16>(c.v, batches, c.tokens_k, c.heads_kv, c.head_dim_v);
+    const bool is_f32 = c.out.element == Element::kF32;
+    const auto out16 = is_f32 ? Reach<u16>{} : reach<u16>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v);
+    const auto out32 = is_f32 ? reach<float>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v) : Reach<float>{};
+    const auto lse = c.lse != nullptr ? reach(c.lse, {{batches, c.lse_batch}, {c.heads_q, c.lse_head}, {c.tokens_q, c.lse_token}}) : Reach<float>{};
+    plan.q_origin = q.origin;
+    plan.k_origin = k.origin;
+    plan.v_origin = v.origin;
+    plan.out_origin = is_f32 ? out32.origin : out16.origin;
+    plan.lse_origin = lse.origin;
     plan.status_word = {c.status_word, c.status_word != nullptr ? 1 : 0};
     plan.has_status_word = c.status_word != nullptr;
     plan.q_batch = c.q.batch;
@@ -88,14 +119,56 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     plan.has_kv_lens = c.kv_lens.data != nullptr;
     launcher.run<prep::plan<>>("plan", {}, prep::kPlanThreads, sizeof(prep::PlanShared), plan);
 
-    const auto q = whole<const u16>(c.q, batches, c.tokens_q, c.heads_q, c.head_dim);
-    const auto k = whole<const u16>(c.k, batches, c.tokens_k, c.heads_kv, c.head_dim);
-    const auto v = whole<const u16>(c.v, batches, c.tokens_k, c.heads_kv, c.head_dim_v);
+    if (c.total_q() == 0) {
+        return;
+    }
+
+    warp_mma::Params p{};
+    p.out16 = out16.view;
+    p.out32 = out32.view;
+    p.out_strides = strides(c.out);
+    p.out_type = is_f32 ? warp_mma::Params::Out::kF32 : c.out.element == Element::kF16 ? warp_mma::Params::Out::kF16 : warp_mma::Params::Out::kBf16;
+    const auto even = [](i64 x) { return x % 2 == 0; };
+    p.pairs = even(c.head_dim_v) && c.out.channel == 1 && even(c.out.batch) && even(c.out.token) && even(c.out.head) &&
+              reinterpret_cast<std::uintptr_t>(c.out.data) % (is_f32 ? 8 : 4) == 0;
+    p.out_channels = static_cast<u32>(c.head_dim_v);
+    p.has_lse = c.lse != nullptr;
+    p.lse = lse.view;
+    p.lse_head = c.lse_head;
+    p.lse_token = c.lse_token;
+    p.segments = segments;
+    p.work = work;
+    p.segment_count = static_cast<u32>(c.segments);
+    p.heads_q = static_cast<u32>(c.heads_q);
+    p.heads_per_group = static_cast<u32>(c.heads_q / c.heads_kv);
+    p.is_causal = c.is_causal;
+    p.score_factor = c.softmax_scale * 1.4426950408889634f;
+    if (c.zero_tail && c.is_packed && c.cu_seqlens_q.data != nullptr) {
+        prep::TailParams tail{};
+        tail.work = part<const u32>(c, w.work);
+        tail.out16 = p.out16;
+        tail.out32 = p.out32;
+        tail.out_strides = p.out_strides;
+        tail.lse = p.lse;
+        tail.out_origin = plan.out_origin;
+        tail.lse_origin = plan.lse_origin;
+        tail.lse_head = p.lse_head;
+        tail.lse_token = p.lse_token;
+        tail.tokens_q = plan.tokens_q;
+        tail.heads_q = plan.heads_q;
+        tail.channels = p.out_channels;
+        tail.is_f32 = is_f32;
+        tail.has_lse = p.has_lse;
+        launcher.run<prep::zero_tail<>>("zero_tail", {static_cast<u32>(c.blocks), static_cast<u32>(c.heads_q)}, prep::kTailThreads, 0, tail);
+    }
+    if (c.segments == 0) {
+        return;
+    }
 
     prep::Call prep_call;
-    prep_call.q = {q, strides(c.q)};
-    prep_call.k = {k, strides(c.k)};
-    prep_call.v = {v, strides(c.v)};
+    prep_call.q = {q.view, strides(c.q)};
+    prep_call.k = {k.view, strides(c.k)};
+    prep_call.v = {v.view, strides(c.v)};
     prep_call.q_batch = c.q.batch;
     prep_call.k_batch = c.k.batch;
     prep_call.v_batch = c.v.batch;
@@ -111,28 +184,6 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     prep_call.is_dim_128 = c.padded_dim() == 128;
     prep_call.softmax_scale = c.softmax_scale;
     prep_call.has_lse = c.lse != nullptr;
-
-    warp_mma::Params p{};
-    const bool is_f32 = c.out.element == Element::kF32;
-    p.out16 = is_f32 ? Global<u16>(nullptr, 0) : whole<u16>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v);
-    p.out32 = is_f32 ? whole<float>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v) : Global<float>(nullptr, 0);
-    p.out_strides = strides(c.out);
-    p.out_type = is_f32 ? warp_mma::Params::Out::kF32 : c.out.element == Element::kF16 ? warp_mma::Params::Out::kF16 : warp_mma::Params::Out::kBf16;
-    const auto even = [](i64 x) { return x % 2 == 0; };
-    p.pairs = even(c.head_dim_v) && c.out.channel == 1 && even(c.out.batch) && even(c.out.token) && even(c.out.head) &&
-              reinterpret_cast<std::uintptr_t>(c.out.data) % (is_f32 ? 8 : 4) == 0;
-    p.out_channels = static_cast<u32>(c.head_dim_v);
-    p.has_lse = c.lse != nullptr;
-    p.lse = {c.lse, c.lse != nullptr ? (batches - 1) * c.lse_batch + (c.heads_q - 1) * c.lse_head + (c.tokens_q - 1) * c.lse_token + 1 : 0};
-    p.lse_head = c.lse_head;
-    p.lse_token = c.lse_token;
-    p.segments = segments;
-    p.work = work;
-    p.segment_count = static_cast<u32>(c.segments);
-    p.heads_q = static_cast<u32>(c.heads_q);
-    p.heads_per_group = static_cast<u32>(c.heads_q / c.heads_kv);
-    p.is_causal = c.is_causal;
-    p.score_factor = c.softmax_scale * 1.4426950408889634f;
 
     if (c.recipe == Recipe::kFp8) {
         prep::Packed packed;
@@ -159,9 +210,9 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
         p.k_tiles = c.key_tiles(64);
     } else {
         if (c.is_direct) {
-            p.q = q;
-            p.k = k;
-            p.v = v;
+            p.q = q.view;
+            p.k = k.view;
+            p.v = v.view;
             p.q_strides = strides(c.q);
             p.k_strides = strides(c.k);
             p.v_strides = strides(c.v);
@@ -177,24 +228,6 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
         }
     }
     start(c, launcher, p);
-    if (c.zero_tail && c.is_packed && c.cu_seqlens_q.data != nullptr) {
-        prep::TailParams tail{};
-        tail.cu_seqlens_q = plan.cu_seqlens_q;
-        tail.cu_q_stride = c.cu_seqlens_q.stride;
-        tail.out16 = p.out16;
-        tail.out32 = p.out32;
-        tail.out_strides = p.out_strides;
-        tail.lse = p.lse;
-        tail.lse_head = p.lse_head;
-        tail.lse_token = p.lse_token;
-        tail.segments = plan.count;
-        tail.tokens_q = plan.tokens_q;
-        tail.heads_q = plan.heads_q;
-        tail.channels = p.out_channels;
-        tail.is_f32 = is_f32;
-        tail.has_lse = p.has_lse;
-        launcher.run<prep::zero_tail<>>("zero_tail", {static_cast<u32>(c.blocks), static_cast<u32>(c.heads_q)}, prep::kTailThreads, 0, tail);
-    }
 }
 
 inline void run_chain(const Call& c, tile::Launcher& launcher) { run_chain(c, launcher, start_attention); }

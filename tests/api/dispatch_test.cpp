@@ -176,7 +176,7 @@ TEST_P(Fallback, IsTakenOnlyWhereAllowed) {
     EXPECT_STREQ(info->device, "cpu");
     EXPECT_EQ(info->fallback, 1);
     EXPECT_TRUE(log.messages.empty()) << "a query tells its caller, and nobody else";
-    EXPECT_TRUE(contains(explain(p, d), "cpu: chosen as a fallback")) << explain(p, d);
+    EXPECT_TRUE(contains(explain(p, d), "cpu: chosen as a fallback, recipe fp8")) << explain(p, d);
 
     const auto plan = Plan::create(p, d);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -186,7 +186,7 @@ TEST_P(Fallback, IsTakenOnlyWhereAllowed) {
     text << *plan;
     EXPECT_TRUE(contains(text.str(), "fallback")) << text.str();
     ASSERT_EQ(log.messages.size(), 1u);
-    EXPECT_TRUE(contains(log.messages[0], "fallback to cpu")) << log.messages[0];
+    EXPECT_TRUE(contains(log.messages[0], "fallback to cpu with recipe fp8")) << log.messages[0];
     EXPECT_TRUE(contains(log.messages[0], refused.status().message()))
         << "the reason: " << log.messages[0];
     Workspace w(plan->workspace_bytes());
@@ -216,8 +216,8 @@ TEST_P(Fallback, IsAnErrorWhereStrict) {
         ASSERT_FALSE(refused.ok());
         EXPECT_EQ(refused.status().code(), QUATT_UNSUPPORTED);
         EXPECT_TRUE(contains(refused.status().message(), name()));
-        EXPECT_TRUE(
-            contains(refused.status().message(), "strict: the fallback to cpu was not taken"))
+        EXPECT_TRUE(contains(refused.status().message(),
+                             "strict: the fallback to cpu with recipe bf16 was not taken"))
             << refused.status().message();
         EXPECT_EQ(Plan::create(p, device()).status().message(), refused.status().message());
     }
@@ -248,6 +248,38 @@ INSTANTIATE_TEST_SUITE_P(Devices, Fallback,
                              std::replace(device.begin(), device.end(), ':', '_');
                              return device;
                          });
+
+// A GPU that lacks a recipe computes the 16-bit one of the inputs, where that is allowed, before
+// the CPU is asked.
+TEST(Fallbacks, OfAGpuKeepTheDevice) {
+    Case c(small());
+    Problem p = c.problem({"cpu", "nvfp4"});
+    Device gpu("cuda");
+    gpu.compute_major = 9;
+    for (const Device& d : {gpu, Device("simt:sm_90"), Device("emu:sm_90")}) {
+        Problem wide = p;
+        wide.recipe = Recipe("bf16");
+        if (!query(wide, d).ok()) {
+            continue;  // a build without that backend
+        }
+        p.allow_fallback = 0;
+        const auto lacks = query(p, d);
+        if (lacks.ok()) {
+            continue;  // a build that has the recipe itself
+        }
+        p.allow_fallback = 1;
+        const auto info = query(p, d);
+        ASSERT_TRUE(info.ok()) << info.status().message();
+        EXPECT_EQ(info->fallback, 1);
+        EXPECT_STREQ(info->kernel, query(wide, d)->kernel);
+        EXPECT_STREQ(info->device, query(wide, d)->device);
+        EXPECT_EQ(info->workspace_bytes, query(wide, d)->workspace_bytes);
+        EXPECT_TRUE(contains(explain(p, d), "chosen as a fallback, recipe bf16")) << explain(p, d);
+        Problem strict = p;
+        strict.strict = 1;
+        EXPECT_FALSE(query(strict, d).ok());
+    }
+}
 
 TEST(Fallbacks, AreNoneWhereTheDeviceServes) {
     Case c(small());

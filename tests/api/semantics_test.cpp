@@ -31,7 +31,14 @@ protected:
         s.q_lens = {7, 40, 1, 70};
         return s;
     }
-    void check(const Spec& s) { EXPECT_TRUE(runs_well(s, GetParam())); }
+    void check(const Spec& s) {
+        if (thinned(count_++, 3)) {
+            EXPECT_TRUE(runs_well(s, GetParam()));
+        }
+    }
+
+private:
+    int count_ = 0;
 };
 
 TEST_P(Semantics, DenseAndPackedLayouts) {
@@ -80,11 +87,7 @@ TEST_P(Semantics, GroupsOfHeads) {
 }
 
 TEST_P(Semantics, HeadSizes) {
-    int n = 0;
     for (const std::int64_t d : {1, 2, 3, 7, 16, 31, 33, 64, 80, 100, 128, 129, 200, 255, 256}) {
-        if (!thinned(n++)) {
-            continue;
-        }
         Spec s = dense();
         s.batch = 1;
         s.dim = d;

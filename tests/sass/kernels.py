@@ -61,12 +61,14 @@ def instance_of(symbol):
 def common_path(code, plan, architecture):
     """The instructions of one key tile for a warp that neither masks, looks, nor redoes, and asks for no bulk copy.
 
-    Found as the cheapest way round the loop over key tiles that runs exactly the products and exponentials of one tile: masks, looks
-    and redos only add to it. It passes the copies (16 bit: every thread makes some), or, where one thread makes
+    Found as the cheapest way round the loop over key tiles that runs the products and exponentials of one tile, once: masks, looks and
+    redos only add to it. It passes the copies (16 bit: every thread makes some), or, where one thread makes
     them (8 bit), the branch around them. Returns [instruction], or None.
     """
     flow = Flow(code)
     tensor = plan["products"] * (2 if architecture == "sm_90a" and plan["is_fp8"] else 1)
+    # The compiler may compute factors of a rare branch ahead of it; a redo has all exponentials again.
+    low, high = (tensor, plan["exponentials"]), (tensor, plan["exponentials"] * 3 // 2)
 
     def weigh(block):
         return (sum(i.opcode in TENSOR for i in flow.blocks[block]),
@@ -78,14 +80,14 @@ def common_path(code, plan, architecture):
         through = copies
         if plan["is_fp8"]:
             # Where the walk that copies leaves the one that does not, at the last moment.
-            with_copy = flow.cheapest_cycle(head, weigh, (tensor, plan["exponentials"]), copies)
+            with_copy = flow.cheapest_cycle(head, weigh, low, high, copies)
             if with_copy is None:
                 continue
             without = flow.reaches(head, copies)
             walk = with_copy[1]
             before = [b for b in walk[:min(i for i, b in enumerate(walk) if b in copies)] if b in without]
             through = {before[-1]} if before else copies
-        found = flow.cheapest_cycle(head, weigh, (tensor, plan["exponentials"]), through)
+        found = flow.cheapest_cycle(head, weigh, low, high, through)
         if found and (best is None or found[0] < best[0]):
             best = found
     return None if best is None else [i for block in best[1] for i in flow.blocks[block]]

@@ -150,13 +150,13 @@ class Flow:
                     waiting.append(block)
         return found
 
-    def cheapest_cycle(self, start, weigh, goal, through):
-        """The cheapest closed walk from `start`, in instructions: blocks whose weights add up to `goal`, one of `through` among them.
+    def cheapest_cycle(self, start, weigh, low, high, through):
+        """The cheapest closed walk from `start`, in instructions, with one block of `through` on it, if that is not empty.
 
-        weigh(block) is a tuple of counts; `through` may be empty. Returns (instructions, [block]) or None.
+        weigh(block) is a tuple of counts, whose sums must be between `low` and `high`. Returns (instructions, [block]) or None.
         """
         weights = [weigh(block) for block in range(len(self.blocks))]
-        first = (start, tuple(0 for _ in goal), not through)
+        first = (start, tuple(0 for _ in low), not through)
         queue, parent = [(0, 0, first, None)], {}
         ticket = 0
         while queue:
@@ -166,7 +166,7 @@ class Flow:
             if via is not None:
                 parent[state] = via
                 if state[0] == start:
-                    if state[1] == goal and state[2]:
+                    if state[2] and all(a >= b for a, b in zip(state[1], low)):
                         walk = []
                         while via is not None and via != first:
                             walk.append(via[0])
@@ -175,7 +175,7 @@ class Flow:
                     continue
             block, sums, met = state
             sums = tuple(a + b for a, b in zip(sums, weights[block]))
-            if any(a > b for a, b in zip(sums, goal)):
+            if any(a > b for a, b in zip(sums, high)):
                 continue
             for other in self.next[block]:
                 ticket += 1

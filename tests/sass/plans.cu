@@ -1,4 +1,5 @@
-// Prints what config.hpp says of every kernel instance, as JSON: what the machine code alone does not tell.
+// Prints what config.hpp says of every kernel instance, as JSON: what the machine code alone does
+// not tell.
 #include <cstdio>
 
 #include "cuda/prep/launch.cuh"
@@ -13,7 +14,8 @@ using quatt::ptx::u32;
 const char* separator = "{";
 
 void print(const char* name, u32 threads, u32 shared_bytes, u32 ctas_per_sm) {
-    std::printf("%s\n\"%s\": {\"threads\": %u, \"shared_bytes\": %u, \"ctas_per_sm\": %u", separator, name, threads, shared_bytes, ctas_per_sm);
+    std::printf("%s\n\"%s\": {\"threads\": %u, \"shared_bytes\": %u, \"ctas_per_sm\": %u",
+                separator, name, threads, shared_bytes, ctas_per_sm);
     separator = "},";
 }
 
@@ -22,8 +24,10 @@ void print_attention(const char* name) {
     print(name, C::kThreads, sizeof(quatt::warp_mma::SharedPlan<C>), C::kCtasPerSm);
     const u32 rows = 16 * C::kBlocks;
     const u32 products = C::kBlocks * (C::kScoreTiles * C::kKSteps + C::kOutTiles * C::kPSteps);
-    std::printf(", \"is_fp8\": %s, \"rows\": %u, \"keys\": %u, \"products\": %u, \"exponentials\": %u, \"stages\": %u", C::kFp8 ? "true" : "false",
-                rows, C::kKeys, products, rows * C::kKeys / 32, C::kStages);
+    std::printf(
+        ", \"is_fp8\": %s, \"rows\": %u, \"keys\": %u, \"products\": %u, \"exponentials\": %u, "
+        "\"stages\": %u",
+        C::kFp8 ? "true" : "false", rows, C::kKeys, products, rows * C::kKeys / 32, C::kStages);
 }
 
 void print_prep(const char* kernel, u32 dim, const quatt::prep::Launch& launch) {

@@ -42,9 +42,10 @@ inline constexpr bool kSanitized = false;
     return std::max(1, static_cast<int>(cases * factor));
 }
 
-// Of a fixed list of cases, number n: all of them at a scale of 1, each tenth at .1.
-[[nodiscard]] inline bool thinned(int n) {
-    return n % std::max(1, 100 / scaled(100)) == 0;
+// Is number n of a fixed list of cases run? All are at a scale of 1, one in ten at .1, but never
+// fewer than one in `most`.
+[[nodiscard]] inline bool thinned(int n, int most = 1000) {
+    return n % std::clamp(100 / scaled(100), 1, most) == 0;
 }
 
 [[nodiscard]] inline bool long_mode() {

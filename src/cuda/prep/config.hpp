@@ -226,7 +226,7 @@ struct Input {
 struct StatisticsParams {
     ptx::Global<const ptx::U32x4> segments;  // [segments], see tile::load_segment
     u32 segment_count;
-    u32 kv_heads, channels;
+    u32 kv_heads, channels, channels_v;
     Input k, v;
     i64 stat_slots;
     ptx::Global<float> partials;  // [Hkv, stat_slots, kStats, Dim], sums times kSumFactor

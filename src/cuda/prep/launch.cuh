@@ -56,7 +56,7 @@ void pack_fp8(const Call& c, const Packed& to, tile::Launcher& l) {
     const bool wide_v = is_wide_input(c.v, c.v_batch, c.channels_v);
     const u32 segments = static_cast<u32>(c.segment_count);
     const i64 slots = stat_slots(c.total_k, c.segment_count), tiles = key_tiles(c.total_k, c.segment_count);
-    const StatisticsParams statistics{c.segments, segments, c.heads_kv, c.channels, c.k, c.v, slots, to.partials};
+    const StatisticsParams statistics{c.segments, segments, c.heads_kv, c.channels, c.channels_v, c.k, c.v, slots, to.partials};
     (wide_k && wide_v ? start_statistics<Format, Dim, true> : start_statistics<Format, Dim, false>)(l, statistics);
     const FinaliseParams finalised{c.segments, c.heads_kv, slots, to.partials, to.k_mean, to.v_mean, to.v_scale};
     start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(c.segment_count, c.heads_kv), finalised);

@@ -23,6 +23,8 @@ struct PlanParams {
     ptx::Global<u32> work;                              // [4 + 2 * segments], see tile::kHeaderWords
     ptx::Global<i32> status_word;                       // [1]
     i64 cu_q_stride, cu_k_stride, kv_lens_stride;
+    i64 cu_q_origin, cu_k_origin, kv_lens_origin;  // element 0 of each in its view
+    i64 q_origin, k_origin, v_origin, out_origin, lse_origin;  // element 0 of each in its view
     i64 q_batch, k_batch, v_batch, out_batch, lse_batch;   // elements between batch items (dense)
     i64 q_token, k_token, v_token, out_token, lse_token;   // elements between tokens (packed)
     u32 count;                                          // segments or batch items
@@ -45,12 +47,15 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     constexpr u32 kCost = offsetof(PlanShared, cost), kWarpSum = offsetof(PlanShared, warp_sum);
     const auto work = p.work, order = p.work.sub(tile::kHeaderWords + i64(p.count), p.count);
 
+    const auto cu_q = [&](u32 i) { return p.cu_seqlens_q.load(p.cu_q_origin + i * p.cu_q_stride); };
+    const auto cu_k = [&](u32 i) { return p.cu_seqlens_k.load(p.cu_k_origin + i * p.cu_k_stride); };
+
     // The first segment whose bounds are wrong: it and all after it count as empty.
     u32 bad = p.count;
     if (p.has_cu_seqlens) {
         QUATT_NO_UNROLL for (u32 s = thread; s < p.count; s += kPlanThreads) {
-            const i32 q0 = p.cu_seqlens_q.load(s * p.cu_q_stride), q1 = p.cu_seqlens_q.load((s + 1) * p.cu_q_stride);
-            const i32 k0 = p.cu_seqlens_k.load(s * p.cu_k_stride), k1 = p.cu_seqlens_k.load((s + 1) * p.cu_k_stride);
+            const i32 q0 = cu_q(s), q1 = cu_q(s + 1);
+            const i32 k0 = cu_k(s), k1 = cu_k(s + 1);
             const bool ok = q0 >= 0 && q0 <= q1 && i64(q1) <= i64(p.tokens_q) && k0 >= 0 && k0 <= k1 && i64(k1) <= i64(p.tokens_k) &&
                             (s != 0 || (q0 == 0 && k0 == 0));
             bad = !ok && s < bad ? s : bad;
@@ -83,27 +88,27 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
         if (p.has_cu_seqlens) {
             const bool ok = s < first_bad;
             // A bad one starts at the end: packed places must not fall from one segment to the next.
-            q = ok ? p.cu_seqlens_q.load(s * p.cu_q_stride) : p.tokens_q;
-            k = ok ? p.cu_seqlens_k.load(s * p.cu_k_stride) : p.tokens_k;
-            q_len = ok ? p.cu_seqlens_q.load((s + 1) * p.cu_q_stride) - q : 0;
-            k_len = ok ? p.cu_seqlens_k.load((s + 1) * p.cu_k_stride) - k : 0;
+            q = ok ? cu_q(s) : p.tokens_q;
+            k = ok ? cu_k(s) : p.tokens_k;
+            q_len = ok ? cu_q(s + 1) - q : 0;
+            k_len = ok ? cu_k(s + 1) - k : 0;
         } else if (!p.is_packed) {
             q = i64(s) * p.tokens_q;
             k = i64(s) * p.tokens_k;
         }
         if (p.has_kv_lens) {
-            const i32 n = p.kv_lens.load(s * p.kv_lens_stride);
+            const i32 n = p.kv_lens.load(p.kv_lens_origin + s * p.kv_lens_stride);
             const bool ok = n >= 0 && n <= k_len;
             bad_lens = bad_lens || (!ok && s < first_bad);
             q_len = ok ? q_len : 0;
             k_len = ok ? n : 0;
         }
         Segment g{};
-        g.q = p.is_packed ? q * p.q_token : s * p.q_batch;
-        g.k = p.is_packed ? k * p.k_token : s * p.k_batch;
-        g.v = p.is_packed ? k * p.v_token : s * p.v_batch;
-        g.out = p.is_packed ? q * p.out_token : s * p.out_batch;
-        g.lse = p.is_packed ? q * p.lse_token : s * p.lse_batch;
+        g.q = p.q_origin + (p.is_packed ? q * p.q_token : s * p.q_batch);
+        g.k = p.k_origin + (p.is_packed ? k * p.k_token : s * p.k_batch);
+        g.v = p.v_origin + (p.is_packed ? k * p.v_token : s * p.v_batch);
+        g.out = p.out_origin + (p.is_packed ? q * p.out_token : s * p.out_batch);
+        g.lse = p.lse_origin + (p.is_packed ? q * p.lse_token : s * p.lse_batch);
         g.q_len = i32(q_len);
         g.k_len = i32(k_len);
         g.q_row = i32(q);
@@ -169,6 +174,9 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     if (thread == 0) {
         work.store(tile::kNextItem, 0u);
         work.store(tile::kItems, before);
+        // Bad lengths: no row is known to be past them.
+        const bool has_tail = p.has_cu_seqlens && first_bad == p.count;
+        work.store(tile::kUsedRows, has_tail ? u32(cu_q(p.count)) : p.tokens_q);
         if (p.has_status_word) {
             const u32 lens = shared.load<u32>(kBadLens);
             p.status_word.store(0, i32((first_bad < p.count ? kBadSeqlens : 0) | (lens != 0 ? kBadKvLens : 0)));

@@ -46,7 +46,7 @@ QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams 
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const i64 token = row_or_last(row + pass * C::kRows, tokens);
             load_piece<Wide>(v[pass], p.v, v_from + token * p.v.strides.token, 8 * piece,
-                             p.channels);
+                             p.channels_v);
         }
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {

@@ -27,8 +27,8 @@ struct Segment {
 static_assert(sizeof(Segment) == 64);
 
 // The list of work, words [4 + 2 * segments]: a header, then for the segments longest first the running sum of items, then which
-// segment that is. An item is some query rows of one head.
-inline constexpr u32 kNextItem = 0, kItems = 1, kHeaderWords = 4;
+// segment that is. An item is some query rows of one head. kUsedRows: rows of the packed stream before its tail.
+inline constexpr u32 kNextItem = 0, kItems = 1, kUsedRows = 2, kHeaderWords = 4;
 
 // Strides of an input or output, in elements.
 struct Strides {

@@ -418,7 +418,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             }
         }
         if (!C::kFp8 && tiles <= 0) {
-            ptx::cp_async_wait<0>();  // Q's copies, which no tile waited for
+            ptx::cp_async_commit();  // Q's copies, which no tile took along or waited for
+            ptx::cp_async_wait<0>();
         }
 
         // ---------------------------------------------------------------- results

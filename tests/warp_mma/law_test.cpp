@@ -1,0 +1,226 @@
+// The law of the softmax reference (docs/recipes.md) on data made to provoke it: equal to the
+// emulation, LSE included, where fp64 would not show a fault.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "warp_mma/harness.hpp"
+
+namespace quatt::test {
+namespace {
+
+// Scores in log2 units of key j (row i's are `gain(i)` times that), and noise of the given size.
+struct Profile {
+    std::string name;
+    std::function<double(std::int64_t)> t;
+    double noise = .5;
+};
+
+// A case whose scores follow a profile: channel 0 carries it, the others make the noise.
+Case shaped(Spec s, const Profile& profile, const std::function<double(std::int64_t)>& gain) {
+    const std::int64_t keys = s.tokens_k;
+    Case c(std::move(s));
+    Random random(c.spec.seed + 17);
+    // 8 * K0 * scale * log2 e = t
+    const double unit =
+        std::sqrt(static_cast<double>(c.spec.dim)) / (8 * 1.4426950408889634 * c.spec.scale);
+    const double spread = profile.noise / c.spec.scale;
+    fill(c.q,
+         [&](const Extents& i) { return i[3] == 0 ? 8 * gain(i[1]) : on_grid(random.normal()); });
+    fill(c.k, [&](const Extents& i) {
+        return i[3] == 0 ? profile.t(std::min(i[1], keys - 1)) * unit
+                         : on_grid(spread * random.normal());
+    });
+    fill(c.v, [&](const Extents&) { return on_grid(random.normal()); });
+    return c;
+}
+
+double largest_score(const Profile& p, std::int64_t keys) {
+    double low = 0, high = 0;
+    for (std::int64_t j = 0; j < keys; j++) {
+        low = std::min(low, p.t(j));
+        high = std::max(high, p.t(j));
+    }
+    return std::max({high - low, std::fabs(low), std::fabs(high)}) + 8;
+}
+
+void check(const Profile& p, std::int64_t rows, std::int64_t keys, bool causal = false) {
+    static int n = 0;
+    for (const char* recipe : kRecipes) {
+        // fp8 always, one of the others in turn.
+        if (!is(recipe, "fp8") && n++ % 2 == 1) {
+            continue;
+        }
+        Spec s = spec_of(recipe);
+        s.heads_q = 1;
+        s.dim = n % 4 == 0 ? 128 : 64;
+        s.tokens_q = rows;
+        s.tokens_k = keys;
+        s.causal = causal;
+        // Rows that differ: some follow the profile, some half of it, some nearly nothing.
+        Case c = shaped(s, p, [](std::int64_t i) {
+            return i % 5 == 3 ? .5 : i % 7 == 5 ? .015625 : 1;
+        });
+        EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, largest_score(p, keys)))
+            << p.name << ", " << rows << " x " << keys;
+    }
+}
+
+// spec/tests.md 9.
+TEST(Law, MaximaThatRiseOrFallTileByTile) {
+    constexpr std::int64_t kKeys = 10 * 64 - 5;
+    for (const double step : {.5, 1., 2., 4., 7.5, 8., 8.5, 12.}) {
+        for (const bool rising : {true, false}) {  // as the tiles are met, the last key first
+            const Profile p{(rising ? "rising " : "falling ") + std::to_string(step),
+                            [=](std::int64_t j) {
+                                const auto met = static_cast<double>((kKeys - 1) / 64 - j / 64);
+                                return step * (rising ? met : -met);
+                            }};
+            check(p, 20, kKeys, step == 2);
+        }
+    }
+}
+
+TEST(Law, RampsInsideATile) {
+    for (const double slope : {.25, 1., -.25, -1.}) {
+        check({"slope " + std::to_string(slope),
+               [=](std::int64_t j) { return slope * static_cast<double>(j % 64); }},
+              17, 200);
+        check({"long slope " + std::to_string(slope),
+               [=](std::int64_t j) { return slope * static_cast<double>(j); }},
+              17, 130);
+    }
+}
+
+TEST(Law, JumpsOfAHundredAndTwenty) {
+    constexpr std::int64_t kKeys = 330;
+    for (const std::int64_t at : {0, 63, 64, 150, 320, 329}) {
+        check({"a key 120 above, at " + std::to_string(at),
+               [=](std::int64_t j) { return j == at ? 120. : 0.; }},
+              9, kKeys);
+        check({"from key " + std::to_string(at) + " on 120 below",
+               [=](std::int64_t j) { return j >= at ? -120. : 0.; }},
+              9, kKeys);
+        check({"from key " + std::to_string(at) + " on 120 above",
+               [=](std::int64_t j) { return j >= at ? 120. : 0.; }},
+              9, kKeys);
+    }
+}
+
+// A rise of 8 asks for a look in the next tile; falls end 40 below the highest.
+TEST(Law, LooksAfterARiseAndTheLimitOfFalls) {
+    for (const double spike : {7., 9., 20., 39., 41., 60., 100.}) {
+        for (const std::int64_t width : {1, 64}) {
+            check({"a spike of " + std::to_string(spike),
+                   [=](std::int64_t j) { return j >= 192 && j < 192 + width ? spike : 0.; }},
+                  20, 320);
+        }
+        check({"spikes",
+               [=](std::int64_t j) {
+                   return j / 64 % 2 == 1 && j % 64 == 7 ? spike * static_cast<double>(j) / 320
+                                                         : 0.;
+               }},
+              20, 320);
+    }
+}
+
+// Intervals of 2304 keys begin with a look, counted from the segment's start.
+TEST(Law, IntervalBorders) {
+    int n = 0;
+    for (const std::int64_t keys : {2303, 2304, 2305, 2368, 2369, 4609}) {
+        for (const std::int64_t high : {std::int64_t{0}, std::int64_t{2240}, std::int64_t{2303},
+                                        std::int64_t{2304}, keys - 1}) {
+            // A third of them.
+            if (high >= keys || n++ % 3 != 0 || !thinned(n / 3)) {
+                continue;
+            }
+            const Profile p{"20 at " + std::to_string(high), [=](std::int64_t j) {
+                                return j == high ? 20. : j > high ? 3. : 0.;
+                            }};
+            Spec s = spec_of(kRecipes[n % 2 == 0 ? 2 : n / 3 % 2]);
+            s.heads_q = 1;
+            s.tokens_q = 3;
+            s.tokens_k = keys;
+            Case c = shaped(s, p, [](std::int64_t) { return 1; });
+            EXPECT_TRUE(
+                equals_emulation(c, "simt:sm_120", kRecipes[n % 2 == 0 ? 2 : n / 3 % 2], 32))
+                << keys << ' ' << p.name;
+        }
+    }
+    // Of a segment, not of the stream.
+    for (const char* recipe : kRecipes) {
+        Spec s = spec_of(recipe);
+        s.packed = true;
+        s.heads_q = 1;
+        s.q_lens = {1, 2};
+        s.k_lens = {100, 2330};
+        Case c = make_case(s);
+        Random random(4);
+        fill(c.k, [&](const Extents& i) {
+            return on_grid(random.normal() * (i[0] == 100 + 2304 + 20 ? 12 : 1));
+        });
+        EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, 100));
+    }
+}
+
+// A causal mask lets rows of one block begin in different tiles and intervals.
+TEST(Law, RowsThatBeginInDifferentTiles) {
+    for (const auto& [rows, keys] : {std::pair{200, 70}, {70, 300}, {300, 300}, {128, 2350}}) {
+        check({"falling", [](std::int64_t j) { return static_cast<double>(j / 64) * .5; }}, rows,
+              keys, true);
+        if (keys < 1000) {
+            check({"rising", [](std::int64_t j) { return -9. * static_cast<double>(j / 64); }},
+                  rows, keys, true);
+        }
+    }
+}
+
+// Scales that make one key decide, and scales that make all keys equal.
+TEST(Law, HugeAndTinyScales) {
+    int n = 0;
+    for (const char* recipe : kRecipes) {
+        for (const double scale : {1e-30, 1e-6, 1e-2, 30., 1e3, 1e6}) {
+            Spec s = spec_of(recipe);
+            s.heads_q = 1;
+            s.tokens_q = 20;
+            s.tokens_k = 150;
+            s.scale = scale;
+            s.seed = static_cast<std::uint64_t>(n++);
+            Case c = make_case(s);
+            const double t = 8 * scale;
+            const Results want = compute(c, "emulate", recipe, [](Problem& p) { p.key_tile = 64; });
+            const Results got = compute(c, "simt:sm_120", recipe);
+            if (scale <= 30) {
+                EXPECT_TRUE(agree(got, want, agreement_of(recipe, std::max(8., t)), largest(c.v)))
+                    << recipe << ' ' << scale;
+            } else {
+                // An ulp of t is a good part of 1 or more here, so only LSE says much: t itself.
+                const Distance d = distance(got, want);
+                EXPECT_TRUE(d.same_kind) << recipe << ' ' << scale;
+                EXPECT_LE(d.lse, 0x1p-20 * t) << recipe << ' ' << scale;
+            }
+        }
+    }
+}
+
+// spec/tests.md 31: tiles of other sizes on data without sinks.
+TEST(Law, OtherKeyTiles) {
+    for (const char* recipe : kRecipes) {
+        Spec s = spec_of(recipe);
+        s.heads_q = 1;
+        s.tokens_q = 64;
+        s.tokens_k = 700;
+        s.scale = 2;
+        Case c = make_case(s);
+        const Results got = compute(c, "simt:sm_120", recipe);
+        for (const std::int32_t tile : {96, 128, 192, 256}) {
+            const Results other =
+                compute(c, "emulate", recipe, [=](Problem& p) { p.key_tile = tile; });
+            EXPECT_LE(distance(got, other).relative(), 5e-4) << recipe << ' ' << tile;
+            EXPECT_LE(distance(got, other).lse, 3e-6) << recipe << ' ' << tile;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace quatt::test
