@@ -23,7 +23,7 @@ from gpu import basic, calls, lengths, numbers, random_problems, shapes
 from gpu.common import Checks
 from gpu.speed import speed
 
-DEADLINE = 540  # seconds: something hangs
+DEADLINE = 420  # seconds: something hangs
 
 
 def poisoner(c, path):

@@ -356,7 +356,6 @@ def workspace_size(c):
     c.report(
         "workspace size",
         good,
-        f"S=30272, H=56: {info.workspace_bytes / 1e6:.1f} MB {message}; formula H (S 128 + 2 tiles 64 128 + 8"
-        f" S + 4 tiles + 12 128 + 4 4 128 ceil-tiles of 128 keys), tiles = S/64 + 1: {want / 1e6:.1f} MB;"
-        " allowed 700",
+        f"S=30272, H=56: {info.workspace_bytes / 1e6:.1f} MB {message}; H (128 S + 2 * 64 * 128 T + 8 S + 4 T"
+        f" + 3 * 4 * 128 + 16 * 128 (S/128 + 1)), T = S/64 + 1: {want / 1e6:.1f} MB; allowed 700 MB",
     )

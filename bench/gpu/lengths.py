@@ -27,7 +27,6 @@ def all_sizes(c, poison):
             cases, where = 0, None
             for n in range(1, top + 1, step):
                 q = all_q[: top * n]
-                poison()
                 a = Attention(
                     c,
                     recipe,
@@ -38,12 +37,12 @@ def all_sizes(c, poison):
                     cu_seqlens_k=cu_k,
                     causal=causal,
                 )
+                poison()  # after what torch fills, right before the call
                 a.run()
                 exact = Exact(q.view(top, n, 1, dim), padded_k, padded_v, dim**-0.5, causal, k_lens=k_lens)
                 out, lse = exact.judge(
                     recipe, a.out.view(top, n, 1, dim), a.lse.view(1, top, n).transpose(0, 1)
                 )
-                # Keys that a causal row does not see: rows of a query longer than its keys, which are 0.
                 cases += top
                 if max(out, lse) > max(worst, worst_lse):
                     where = n

@@ -116,6 +116,7 @@ Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d, co
     const std::int64_t dim = c.padded_dim();
     c.is_direct = c.recipe != Recipe::kFp8 && s.head_dim == dim && s.head_dim_v == dim && is_wide(c.q) && is_wide(c.k) && is_wide(c.v);
     c.block_scaled = d.backend != QUATT_BACKEND_CUDA && d.compute_major == 12;
+    c.has_small_shared = d.compute_major == 12;
     c.blocks = d.sm_count;
     return c;
 }

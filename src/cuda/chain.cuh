@@ -57,7 +57,9 @@ inline tile::Strides strides(const Operand& x) { return {x.token, x.head, x.chan
 inline void start_attention(const Call& c, tile::Launcher& launcher, const warp_mma::Params& p) {
     const bool is_wide = c.padded_dim() == 128;
     const auto kernel = c.recipe == Recipe::kF16    ? (is_wide ? warp_mma::attention_f16_128 : warp_mma::attention_f16_64)
-                        : c.recipe == Recipe::kBf16 ? (is_wide ? warp_mma::attention_bf16_128 : warp_mma::attention_bf16_64)
+                        : c.recipe == Recipe::kBf16 ? (!is_wide              ? warp_mma::attention_bf16_64
+                                                       : c.has_small_shared ? warp_mma::attention_bf16_128_narrow
+                                                                            : warp_mma::attention_bf16_128)
                         : c.block_scaled ? (is_wide ? warp_mma::attention_fp8_128_block_scaled : warp_mma::attention_fp8_64_block_scaled)
                                          : (is_wide ? warp_mma::attention_fp8_128 : warp_mma::attention_fp8_64);
     kernel(launcher, p, static_cast<u32>(c.blocks));

@@ -98,6 +98,16 @@ std::vector<quatt_recipe> recipes_and_accumulators() {
     all.back().v.center = QUATT_CENTER_NONE;
     all.push_back(*find_recipe("nvfp4"));
     all.back().q_mean_term = 0;
+    // Short sums are of FP8 products only: beside a 16-bit K, scores are summed in fp32.
+    all.push_back(*find_recipe("fp8"));
+    all.back().accumulator = QUATT_ACCUMULATOR_HOPPER;
+    all.back().k = find_recipe("bf16")->k;
+    // Other constants than the usual ones, so that none of them stands in the code as a number.
+    all.push_back(*find_recipe("fp8"));
+    all.back().interval_keys = 4608;
+    all.back().p_exponent = 4;
+    all.back().look_rise = 3;
+    all.back().fall_limit = 11;
     return all;
 }
 
@@ -150,7 +160,8 @@ TEST(Emulate, LongRowsAsTheTextSays) {
     Tally tally;
     for (const quatt_recipe& r : recipes_and_accumulators()) {
         for (int i = 0; i < support::cases(4); i++) {
-            HeadInputs x = random_head(random, 8000);
+            HeadInputs x = random_head(random, 14000);
+            x.splits = random.integer(1, 7);
             x.dim_v = std::min<std::int64_t>(x.dim_v, 4);
             x.v.resize(static_cast<std::size_t>(x.k_len * x.dim_v));
             ASSERT_TRUE(as_the_text_says(r, x, {0, x.q_len - 1}, tally));

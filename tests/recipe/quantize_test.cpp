@@ -310,8 +310,8 @@ TEST(Quantize, EveryOperandOfRandomSizes) {
                                    round == 0 ? 1 : random.integer(1, round % 3 == 0 ? 400 : 70),
                                channels = round < 2 ? 1 + 15 * round
                                                     : random.integer(1, round % 4 == 0 ? 256 : 40);
-            // From subnormal to huge, with channels of different means and sizes, rows of zeros,
-            // and one outlier.
+            // Small to huge, with channels of different means and sizes, zeros, and channels so
+            // small beside the others that their UE4M3 scale is 0.
             const double size = std::exp2(random.uniform(-30, 30));
             std::vector<float> x(static_cast<std::size_t>(tokens * channels));
             for (std::int64_t j = 0; j < tokens; j++) {
@@ -320,8 +320,10 @@ TEST(Quantize, EveryOperandOfRandomSizes) {
                     x[static_cast<std::size_t>(j * channels + d)] =
                         random.integer(0, 19) == 0
                             ? 0
-                            : static_cast<float>(size *
-                                                 (random.normal() * (d % 5 == 4 ? 20 : 1) + m));
+                            : static_cast<float>(size * (random.normal() * (d % 5 == 4   ? 20
+                                                                            : d % 7 == 6 ? 1e-7
+                                                                                         : 1) +
+                                                         m));
                 }
             }
             const QuantisedHead h(o.r, o.mean_term, view_of(x, tokens, channels));
@@ -585,6 +587,12 @@ TEST(Quantize, SubnormalInputs) {
                 x[i] = i % 2 == 0 ? tiny : -tiny;
             }
             const QuantisedHead h(o.r, o.mean_term, view_of(x, 70, 20));
+            if (o.r.scale_format == QUATT_SCALE_UE4M3) {
+                // fp32 scales end before their targets do; norms are powers of two down to 2^-126.
+                ASSERT_TRUE(is_right(o, h, 70, 20, [&](std::int64_t j, std::int64_t d) {
+                    return static_cast<double>(x[static_cast<std::size_t>(j * 20 + d)]);
+                })) << tiny;
+            }
             for (std::int64_t j = 0; j < 70; j++) {
                 for (std::int64_t d = 0; d < 20; d++) {
                     ASSERT_TRUE(std::isfinite(h.value(j, d))) << o.name << " " << tiny;
@@ -600,8 +608,7 @@ TEST(Quantize, SubnormalInputs) {
 }
 
 TEST(Quantize, LargestInputs) {
-    // A mean or a sum near the end of fp32 must not overflow on the way. Without a mean: of equal
-    // signs, x - mean is small.
+    // Sums and squares near the end of fp32 must not overflow on the way.
     for (const Operand& o : operands()) {
         if (o.r.format == QUATT_FORMAT_F16) {
             continue;  // becomes infinite, as f16 does

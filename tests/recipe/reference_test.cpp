@@ -159,6 +159,17 @@ TEST(Reference, NotFinite) {
     }
 }
 
+// A row all of whose keys are NaN is NaN, and no row without keys.
+TEST(Reference, AllKeysNaN) {
+    Random random(54);
+    for (const std::int64_t k_len : {1, 64, 100}) {
+        HeadInputs x = normal_head(random, 1, k_len, 3, 4);
+        std::fill(x.k.begin(), x.k.end(), kNaN);
+        const Rows got = reference(x, {0});
+        EXPECT_TRUE(std::isnan(got.out[0]) && std::isnan(got.lse[0])) << k_len;
+    }
+}
+
 TEST(StoreRow, ConvertsAndKeepsToItsView) {
     const std::vector<float> values = {0, -0.0f, 1, 1.00390625f, 65504, 1e30f, -kInf, kNaN};
     for (const quatt_dtype dtype : {QUATT_F32, QUATT_BF16, QUATT_F16}) {

@@ -39,7 +39,10 @@ TEST(Lengths, PaddingDoesNotMatter) {
                 }
                 Case c = make_case(s);
                 const Results want = compute(c, "simt:sm_120", recipe);
-                for (const float poison : {kNaN, kFloatInf, 1e30f, -1e30f}) {
+                for (const float poison : {kNaN, dim == 64 ? 1e30f : -1e30f, kFloatInf}) {
+                    if (std::isinf(poison) && layout != 1) {
+                        continue;
+                    }
                     for (Buffer* b : {&c.k, &c.v}) {
                         const std::int64_t ends[] = {s.kv_lens[0], s.packed ? 71 : s.kv_lens[1]};
                         for_each_index(extents_of(b->view()), [&](const Extents& i) {
@@ -155,6 +158,10 @@ TEST(Lengths, BadOnesAreEmptySegments) {
             s.k_lens = {70, 5, 65};
             s.zero_tail = zero_tail;
             for (const BadLengths& bad : all) {
+                // 16 bit: each with or without.
+                if (!is(recipe, "fp8") && ((&bad - all) % 2 == 1) != zero_tail) {
+                    continue;
+                }
                 SCOPED_TRACE(std::string(recipe) + ", " + bad.name);
                 Case c = make_case(s);
                 // The sound segments of the same data, each alone.
@@ -325,7 +332,7 @@ TEST(Lengths, NaNStaysWhereItBelongs) {
                 codes.push_back(b.lse[static_cast<std::size_t>(head * 57 + row)]);
                 return codes;
             };
-            for (const float value : {kNaN, kFloatInf, -kFloatInf}) {
+            for (const float value : {kNaN, dim == 64 ? kFloatInf : -kFloatInf}) {
                 for (const int which : {0, 1, 2}) {
                     Buffer& b = which == 0 ? c.q : which == 1 ? c.k : c.v;
                     const Buffer before = b;

@@ -21,7 +21,8 @@ enum class Atom { kNative, kBlockScaled };
 // What a test may take away; kNone is the kernel. One for each wait and barrier of an asynchronous write.
 enum class Mutant { kNone, kNoFullWait, kNoFreeWait, kNoProxyFence, kNoZeroFill, kNoRedo, kNoMask };
 
-template <Arithmetic A, u32 Dim, Atom M = Atom::kNative, Mutant F = Mutant::kNone>
+// Blocks: 16-row blocks of a warp.
+template <Arithmetic A, u32 Dim, Atom M = Atom::kNative, Mutant F = Mutant::kNone, u32 Blocks = A == Arithmetic::kBf16 ? 2 : 1>
 struct Config {
     static constexpr Arithmetic kArithmetic = A;
     static constexpr Atom kAtom = M;
@@ -35,10 +36,12 @@ struct Config {
     static constexpr float kRise = 8, kFallLimit = 40;
     static constexpr float kNoReference = -1e30f;
 
-    // NOTE: with 16-bit operands a warp of 16 rows is bound by ldmatrix, so bf16 takes 32 (docs/kernels/warp_mma.md); f16, whose rows
-    // have more state, would spill. With 8-bit operands 16 rows leave registers for Q.
-    static constexpr u32 kBlocks = A == Arithmetic::kBf16 ? 2 : 1;  // 16-row blocks of a warp
+    // NOTE: with 16-bit operands a warp of 16 rows is bound by ldmatrix where the tensor cores are fast, so on Hopper bf16 takes 32
+    // and reads Q from shared memory. 16 rows leave registers for Q, and shared memory that fits an SM of sm_120.
+    static constexpr u32 kBlocks = Blocks;
     static constexpr u32 kWarps = 8 / kBlocks;
+    static constexpr bool kSharedQ = kBlocks > 1;
+    static_assert(!kFp8 || kBlocks == 1);
     static constexpr u32 kThreads = 32 * kWarps;
     static constexpr u32 kRows = 16 * kBlocks * kWarps;
     static_assert(kRows == kRowsPerItem);
@@ -60,7 +63,7 @@ template <class C>
 struct SharedPlan {
     u8 k[C::kStages][C::kTileBytes];  // [64 keys, kDim]
     u8 v[C::kStages][C::kTileBytes];  // 8 bit: [kDim, 64 keys in stored order]; 16 bit: [64 keys, kDim]
-    u8 q[C::kFp8 ? 16 : C::kRows * C::kPitch];  // 16 bit only
+    u8 q[C::kSharedQ ? C::kRows * C::kPitch : 16];
     ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers, 8 bit only
     u32 item;
 };

@@ -60,7 +60,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         }
         ptx::barrier_sync();
     }
-    u32 filled = 0, used = 0;  // tiles since the start of the block, over all items
+    u32 used = 0;  // tiles since the start of the block, over all items
 
     QUATT_NO_UNROLL for (;;) {
         // ---------------------------------------------------------------- the next item
@@ -105,7 +105,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         const i64 v_at = p.is_copy ? i64(seg.k_tile) * C::kKeys * p.v_strides.token : seg.v;
 
         // ---------------------------------------------------------------- requests
-        const auto fill = [&](i32 key_tile) {
+        const auto fill = [&](i32 key_tile, u32 filled) {
             const u32 stage = filled % C::kStages;
             if constexpr (C::kFp8) {
                 if (thread == 0) {
@@ -140,24 +140,27 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 }
                 ptx::cp_async_commit();
             }
-            filled++;
         };
 
         // ---------------------------------------------------------------- Q and the rows' state
-        u32 q[C::kFp8 ? C::kKSteps : 1][4];  // 8 bit: A fragments of 16 rows
+        u32 q[C::kSharedQ ? 1 : C::kKSteps][4];  // A fragments of 16 rows
         float factor[kLaneRows];
-        const ptx::Shared q_shared = shared.sub(offsetof(Plan, q), C::kFp8 ? 16 : C::kRows * C::kPitch);
-        if constexpr (C::kFp8) {
-            const i64 head_row = i64(head) * p.q_rows + seg.q_row;
-            QUATT_UNROLL for (u32 r = 0; r < 2; r++) {
-                const bool is_real = row_of(r) < seg.q_len;
-                const i64 row = head_row + (is_real ? row_of(r) : 0);
-                factor[r] = is_real ? p.q_factor.load(row) : 0.0f;
-                QUATT_UNROLL for (u32 s = 0; s < C::kKSteps; s++) QUATT_UNROLL for (u32 half = 0; half < 2; half++) {
-                    q[s][2 * half + r] = is_real ? p.q8.template load<u32>(row * C::kDim + 32 * s + 16 * half + 4 * t) : 0;
+        const ptx::Shared q_shared = shared.sub(offsetof(Plan, q), C::kSharedQ ? C::kRows * C::kPitch : 16);
+        QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+            const bool is_real = row_of(r) < seg.q_len;
+            const i64 row = i64(head) * p.q_rows + seg.q_row + (is_real ? row_of(r) : 0);
+            factor[r] = !C::kFp8 ? p.score_factor : is_real ? p.q_factor.load(row) : 0.0f;
+            QUATT_UNROLL for (u32 s = 0; !C::kSharedQ && s < C::kKSteps; s++) QUATT_UNROLL for (u32 half = 0; half < 2; half++) {
+                u32& a = q[C::kSharedQ ? 0 : s][2 * half + r % 2];
+                a = 0;
+                if (is_real && C::kFp8) {
+                    a = p.q8.template load<u32>(row * C::kDim + 32 * s + 16 * half + 4 * t);
+                } else if (is_real) {
+                    a = p.q.template load<u32>(q_at + head * p.q_strides.head + row_of(r) * p.q_strides.token + 16 * s + 8 * half + 2 * t);
                 }
             }
-        } else {
+        }
+        if constexpr (C::kSharedQ) {
             constexpr u32 kChunks = C::kRowBytes / 16;
             QUATT_UNROLL for (u32 i = 0; i < C::kRows * kChunks / C::kThreads; i++) {
                 const u32 index = thread + i * C::kThreads, row = index / kChunks, chunk = index % kChunks;
@@ -165,20 +168,17 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 const i64 at = q_at + head * p.q_strides.head + (item_row + i64(row)) * p.q_strides.token + 8 * chunk;
                 ptx::cp_async<16>(q_shared, place<C::kPitch>(row, chunk), p.q, is_real ? at : 0, is_real ? 16 : 0);
             }
-            QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
-                factor[r] = p.score_factor;
-            }
         }
         QUATT_UNROLL for (u32 i = 0; i < C::kAhead; i++) {
             if (i32(i) < tiles) {
-                fill(tiles - 1 - i32(i));
+                fill(tiles - 1 - i32(i), used + i);
             }
         }
 
         float o[C::kBlocks][C::kOutTiles][4] = {};
         float l[kLaneRows] = {}, m[kLaneRows], highest[kLaneRows];
-        bool look[kLaneRows] = {};  // the tile before raised m by 8 or more
-        bool any_look = false;      // in some row of the warp
+        u32 look = 0;           // bit r: the tile before raised m of row r by 8 or more
+        bool any_look = false;  // in some row of the warp
         QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
             m[r] = highest[r] = C::kNoReference;
         }
@@ -199,7 +199,14 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         QUATT_UNROLL for (u32 i = 0; C::kFp8 && i < C::kKSteps / 2; i++) {
             k_lanes[i] = place<C::kPitch>(lane % 8, 4 * i + lane / 8);
         }
-        const u32 v_row = place<64>(lane % 8, lane / 8);
+        u32 v_row = place<64>(lane % 8, lane / 8);
+        // NOTE: pinned, or the compiler computes them anew in each tile.
+        if constexpr (C::kFp8) {
+            QUATT_UNROLL for (u32& x : k_lanes) {
+                ptx::pin(x);
+            }
+            ptx::pin(v_row);
+        }
         // 16 bit:
         const u32 q_lane = place<C::kPitch>(16 * warp * C::kBlocks + lane % 16, lane / 16);
         const u32 k_lane = place<C::kPitch>(8 * (lane / 16) + lane % 8, lane / 8 % 2);
@@ -212,7 +219,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             const u32 stage = used % C::kStages;
             if constexpr (C::kFp8) {
                 if (key_tile >= i32(C::kAhead)) {
-                    fill(key_tile - i32(C::kAhead));
+                    fill(key_tile - i32(C::kAhead), used + C::kAhead);
                 }
                 if constexpr (kMutant != Mutant::kNoFullWait) {
                     ptx::mbarrier_wait(full(stage), used / C::kStages % 2);
@@ -255,7 +262,13 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                     QUATT_UNROLL for (u32 step = 0; step < C::kKSteps; step++) {
                         u32 a[C::kBlocks][4];
                         QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) {
-                            ptx::ldmatrix_x4(a[b], q_shared, q_lane + 16 * b * C::kPitch + 32 * step);
+                            if constexpr (C::kSharedQ) {
+                                ptx::ldmatrix_x4(a[b], q_shared, q_lane + 16 * b * C::kPitch + 32 * step);
+                            } else {
+                                QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+                                    a[b][i] = q[step][i];
+                                }
+                            }
                         }
                         QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n += 2) {
                             u32 b[4];  // 16 keys x 16 channels
@@ -293,20 +306,20 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             };
             scores(key_tile);
             if (!C::kFp8 && key_tile > 0) {
-                fill(key_tile - 1);  // here, while the products of the scores are under way
+                fill(key_tile - 1, used);  // here, while the products of the scores are under way
             }
 
             // Looks. In a warp's first tile the same look finds the reference at once: every row would overflow.
             const bool is_first = key_tile == tiles - 1, is_border = key_tile % i32(C::kIntervalTiles) == i32(C::kIntervalTiles) - 1;
-            bool rose[kLaneRows] = {};
+            u32 rose = 0;  // bit r: this tile raised m of row r by 8 or more
             if (is_first || (C::kLooks && (is_border || any_look))) {
                 QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
                     const float x = ceil_maximum(r);
                     const bool is_number = x > -INFINITY && x < INFINITY;
-                    const bool may_fall = C::kLooks && (is_first || is_border || look[r]) && x <= m[r] - C::kRise;
+                    const bool may_fall = C::kLooks && (is_first || is_border || (look >> r & 1) != 0) && x <= m[r] - C::kRise;
                     if (is_number && m[r] == C::kNoReference && is_first) {
                         move(r, x);
-                        rose[r] = true;
+                        rose |= 1u << r;
                     } else if (x > -INFINITY && may_fall) {
                         move(r, ptx::max(x, highest[r] - C::kFallLimit));
                     }
@@ -331,7 +344,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                         float e[C::kFp8 ? 4 : 2];
                         QUATT_UNROLL for (u32 j = 0; j < (C::kFp8 ? 4 : 2); j++) {
                             e[j] = ptx::ex2(ptx::fma(s[b][n + j / 2][2 * half + j % 2], scaled[r], c));
-                            sum[r] += e[j];
+                            sum[r] = step == 0 && i < 2 && j == 0 ? e[j] : sum[r] + e[j];
                         }
                         if constexpr (C::kFp8) {
                             pf[b][step][i] = ptx::pack_e4m3x4(e[0], e[1], e[2], e[3]);
@@ -375,18 +388,15 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                     }
                     const float x = ceil_maximum(r);
                     if (row_over && x > m[r]) {
-                        rose[r] = rose[r] || x - m[r] >= C::kRise;
+                        rose |= x - m[r] >= C::kRise ? 1u << r : 0u;
                         move(r, x);
                     }
-                    any_rose = any_rose || rose[r];
                 }
-                any_rose = ptx::any(any_rose);
+                any_rose = ptx::any(rose != 0);
             }
             any_look = C::kLooks && any_rose;
             if (C::kLooks) {
-                QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
-                    look[r] = rose[r];
-                }
+                look = rose;
             }
             QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
                 l[r] += sum[r];
@@ -417,7 +427,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 }
             }
         }
-        if (!C::kFp8 && tiles <= 0) {
+        if (C::kSharedQ && tiles <= 0) {
             ptx::cp_async_commit();  // Q's copies, which no tile took along or waited for
             ptx::cp_async_wait<0>();
         }

@@ -20,6 +20,7 @@ void launch_attention(tile::Launcher& launcher, const Params& params, u32 multip
 #define QUATT_WARP_MMA_INSTANCES(X)                                     \
     X(bf16_64, Config<Arithmetic::kBf16, 64>)                           \
     X(bf16_128, Config<Arithmetic::kBf16, 128>)                         \
+    X(bf16_128_narrow, Config<Arithmetic::kBf16, 128, Atom::kNative, Mutant::kNone, 1>) \
     X(f16_64, Config<Arithmetic::kF16, 64>)                             \
     X(f16_128, Config<Arithmetic::kF16, 128>)                           \
     X(fp8_64, Config<Arithmetic::kFp8, 64>)                             \
