@@ -249,8 +249,8 @@ typedef struct quatt_problem {
     const quatt_head_range*
         policy; /* room for a recipe per head range; refused by every kernel of this version */
     int32_t policy_count;
-    int32_t allow_fallback; /* 1: where the device has no kernel, it may compute the 16-bit recipe of
-                               the inputs instead, or the CPU may serve (where it can reach the
+    int32_t allow_fallback; /* 1: where the device has no kernel, it may compute the 16-bit recipe
+                               of the inputs instead, or the CPU may serve (where it can reach the
                                memory). The plan says so */
     int32_t strict;         /* 1: a fallback is an error, also where allowed */
     const char* kernel;     /* force one entry of the support table */

@@ -411,7 +411,9 @@ quatt_status quatt_attention(const quatt_problem* problem, const quatt_device* d
             return plan.status();
         }
         if (!(*plan)->kernel->host) {
-            return {QUATT_UNSUPPORTED, text("device is ", core::device_name(*device), "; quatt_attention serves host devices, since on a GPU the workspace is the caller's: use a plan")};
+            return {QUATT_UNSUPPORTED, text("device is ", core::device_name(*device),
+                                            "; quatt_attention serves host devices, since on a GPU "
+                                            "the workspace is the caller's: use a plan")};
         }
         const std::size_t bytes = (*plan)->choice.workspace_bytes;
         const std::unique_ptr<std::byte, AlignedFree> workspace(

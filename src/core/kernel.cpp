@@ -40,14 +40,17 @@ struct Fallback {
     quatt_recipe recipe{};
 };
 
-// First the same device with the 16-bit recipe of its inputs, then the kernels that serve any device with the recipe as it is.
+// First the same device with the 16-bit recipe of its inputs, then the kernels that serve any
+// device with the recipe as it is.
 Fallback find_fallback(const quatt_problem& p, const quatt_device& d) {
     quatt_problem wide = p;
-    if (const quatt_recipe* r = recipe::find_recipe(quatt_dtype_name(p.tensors.q.dtype)); r != nullptr) {
+    if (const quatt_recipe* r = recipe::find_recipe(quatt_dtype_name(p.tensors.q.dtype));
+        r != nullptr) {
         wide.recipe = *r;
         for (const Kernel* k : kernels()) {
             // Host devices compute every recipe: what they refuse, they refuse for another reason.
-            if (k->backend == d.backend && d.backend >= QUATT_BACKEND_CUDA && refusal_of(*k, wide, d, false).empty()) {
+            if (k->backend == d.backend && d.backend >= QUATT_BACKEND_CUDA &&
+                refusal_of(*k, wide, d, false).empty()) {
                 return {k, wide.recipe};
             }
         }
@@ -149,8 +152,9 @@ Selection select(const quatt_problem& p, const quatt_device& d) {
         s.status = Status(QUATT_UNSUPPORTED, why);
         const Fallback fallback = find_fallback(p, d);
         if (fallback.kernel != nullptr && p.strict != 0) {
-            s.status = Status(QUATT_UNSUPPORTED, text(why, "\nstrict: the fallback to ", fallback.kernel->name, " with recipe ",
-                                                      fallback.recipe.name, " was not taken"));
+            s.status = Status(QUATT_UNSUPPORTED,
+                              text(why, "\nstrict: the fallback to ", fallback.kernel->name,
+                                   " with recipe ", fallback.recipe.name, " was not taken"));
         } else if (fallback.kernel != nullptr && p.allow_fallback != 0) {
             s.kernel = fallback.kernel;
             s.recipe = fallback.recipe;
@@ -176,9 +180,10 @@ std::string explain(const quatt_problem& p, const quatt_device& d) {
     for (const Kernel* k : kernels()) {
         all += text("  ", k->name, ": ");
         if (k == s.kernel) {
-            all += text("chosen", s.fallback ? text(" as a fallback, recipe ", s.recipe.name) : "", "; key tile ",
-                        s.choice.key_tile, ", splits ", s.choice.splits, ", threads ",
-                        s.choice.threads, ", workspace ", s.choice.workspace_bytes, " bytes\n");
+            all +=
+                text("chosen", s.fallback ? text(" as a fallback, recipe ", s.recipe.name) : "",
+                     "; key tile ", s.choice.key_tile, ", splits ", s.choice.splits, ", threads ",
+                     s.choice.threads, ", workspace ", s.choice.workspace_bytes, " bytes\n");
             continue;
         }
         for (const Refusal& r : s.refusals) {
@@ -217,8 +222,8 @@ Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_devi
     if (s.fallback && p.log != nullptr) {
         quatt_problem without = p;
         without.allow_fallback = 0;
-        const std::string message =
-            text("quatt: fallback to ", s.kernel->name, " with recipe ", s.recipe.name, ": ", select(without, d).status.message());
+        const std::string message = text("quatt: fallback to ", s.kernel->name, " with recipe ",
+                                         s.recipe.name, ": ", select(without, d).status.message());
         p.log(p.log_user, message.c_str());
     }
     return plan;
@@ -239,10 +244,19 @@ namespace {
 Status check_memory([[maybe_unused]] const Plan& plan, [[maybe_unused]] const quatt_tensors& t) {
 #if defined(QUATT_HAVE_CUDA)
     if (plan.fallback && plan.kernel->host) {
-        for (const auto& [name, x] : {std::pair{"q", &t.q}, {"k", &t.k}, {"v", &t.v}, {"out", &t.out}, {"lse", &t.lse}, {"cu_seqlens_q", &t.cu_seqlens_q},
-                                      {"cu_seqlens_k", &t.cu_seqlens_k}, {"kv_lens", &t.kv_lens}, {"sink", &t.sink}}) {
+        for (const auto& [name, x] : {std::pair{"q", &t.q},
+                                      {"k", &t.k},
+                                      {"v", &t.v},
+                                      {"out", &t.out},
+                                      {"lse", &t.lse},
+                                      {"cu_seqlens_q", &t.cu_seqlens_q},
+                                      {"cu_seqlens_k", &t.cu_seqlens_k},
+                                      {"kv_lens", &t.kv_lens},
+                                      {"sink", &t.sink}}) {
             if (x->dtype != QUATT_NONE && is_device_memory(x->data)) {
-                return {QUATT_INVALID_ARGUMENT, text(name, ".data is device memory; the fallback kernel ", plan.kernel->name, " needs memory that the host can read")};
+                return {QUATT_INVALID_ARGUMENT,
+                        text(name, ".data is device memory; the fallback kernel ",
+                             plan.kernel->name, " needs memory that the host can read")};
             }
         }
     }

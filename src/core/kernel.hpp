@@ -82,10 +82,11 @@ void refuse_room(const quatt_problem& p, Reasons& reasons);
 extern const Kernel kCpuKernel;
 extern const Kernel kReferenceKernel;
 extern const Kernel kEmulateKernel;
-extern const Kernel kSimtKernel;             // where the executor is built
+extern const Kernel kSimtKernel;              // where the executor is built
 extern const Kernel kCudaKernel, kEmuKernel;  // where CUDA is
 
-// Whether a pointer leads to memory that only a GPU can read; false for null. Defined beside kCudaKernel.
+// Whether a pointer leads to memory that only a GPU can read; false for null. Defined beside
+// kCudaKernel.
 [[nodiscard]] bool is_device_memory(const void* p);
 
 }  // namespace quatt::core

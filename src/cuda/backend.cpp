@@ -1,4 +1,5 @@
-// GPU kernels in the support table: what they accept, how much workspace they need, and one call as plain numbers for the launch code.
+// GPU kernels in the support table: what they accept, how much workspace they need, and one call as
+// plain numbers for the launch code.
 #include "cuda/backend.hpp"
 
 #include <algorithm>
@@ -20,51 +21,76 @@ using core::text;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 constexpr std::int32_t kRowsPerItem = 128;  // warp_mma/config.hpp checks it
 
-bool present(const quatt_tensor& t) { return t.dtype != QUATT_NONE; }
+bool present(const quatt_tensor& t) {
+    return t.dtype != QUATT_NONE;
+}
 
 Operand operand(const quatt_tensor& t) {
-    const auto stride = [&](int i) -> std::int64_t { return i >= 0 && t.extent[i] > 1 ? t.stride[i] : 0; };
-    const Element element = t.dtype == QUATT_F32 ? Element::kF32 : t.dtype == QUATT_F16 ? Element::kF16 : Element::kBf16;
+    const auto stride = [&](int i) -> std::int64_t {
+        return i >= 0 && t.extent[i] > 1 ? t.stride[i] : 0;
+    };
+    const Element element = t.dtype == QUATT_F32   ? Element::kF32
+                            : t.dtype == QUATT_F16 ? Element::kF16
+                                                   : Element::kBf16;
     // NOTE: the stride of a single channel counts as 1, so that it never forbids wide accesses.
     const int last = t.rank - 1;
-    return {t.data, element, stride(t.rank - 4), stride(t.rank - 3), stride(t.rank - 2), t.extent[last] > 1 ? t.stride[last] : 1};
+    return {t.data,
+            element,
+            stride(t.rank - 4),
+            stride(t.rank - 3),
+            stride(t.rank - 2),
+            t.extent[last] > 1 ? t.stride[last] : 1};
 }
 
 Lengths lengths(const quatt_tensor& t) {
-    return {present(t) ? static_cast<const std::int32_t*>(t.data) : nullptr, present(t) && t.extent[0] > 1 ? t.stride[0] : 0};
+    return {present(t) ? static_cast<const std::int32_t*>(t.data) : nullptr,
+            present(t) && t.extent[0] > 1 ? t.stride[0] : 0};
 }
 
 // Rows can be read 16 bytes at a time. A null pointer, as in a query, counts as aligned.
 bool is_wide(const Operand& x) {
     const auto multiple_of_8 = [](std::int64_t stride) { return stride % 8 == 0; };
-    return x.channel == 1 && multiple_of_8(x.batch) && multiple_of_8(x.token) && multiple_of_8(x.head) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+    return x.channel == 1 && multiple_of_8(x.batch) && multiple_of_8(x.token) &&
+           multiple_of_8(x.head) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
 Recipe recipe_of(const quatt_recipe& r) {
-    return std::strcmp(r.name, "fp8") == 0 ? Recipe::kFp8 : std::strcmp(r.name, "f16") == 0 ? Recipe::kF16 : Recipe::kBf16;
+    return std::strcmp(r.name, "fp8") == 0   ? Recipe::kFp8
+           : std::strcmp(r.name, "f16") == 0 ? Recipe::kF16
+                                             : Recipe::kBf16;
 }
 
 void refuse(const quatt_problem& p, Reasons& reasons) {
     core::refuse_all_but(p, {}, reasons);
     const quatt_tensors& t = p.tensors;
     const quatt_recipe* named = recipe::find_recipe(p.recipe.name);
-    const bool known = named != nullptr && recipe::same_arithmetic(*named, p.recipe) &&
-                       (std::strcmp(named->name, "bf16") == 0 || std::strcmp(named->name, "f16") == 0 || std::strcmp(named->name, "fp8") == 0);
+    const bool known =
+        named != nullptr && recipe::same_arithmetic(*named, p.recipe) &&
+        (std::strcmp(named->name, "bf16") == 0 || std::strcmp(named->name, "f16") == 0 ||
+         std::strcmp(named->name, "fp8") == 0);
     if (!known) {
-        reasons.push_back(text("recipe is \"", p.recipe.name, "\"; this kernel has bf16, f16 and fp8, as they are"));
+        reasons.push_back(text("recipe is \"", p.recipe.name,
+                               "\"; this kernel has bf16, f16 and fp8, as they are"));
     }
-    const bool same = t.q.dtype == t.k.dtype && t.q.dtype == t.v.dtype && (t.q.dtype == QUATT_BF16 || t.q.dtype == QUATT_F16);
+    const bool same = t.q.dtype == t.k.dtype && t.q.dtype == t.v.dtype &&
+                      (t.q.dtype == QUATT_BF16 || t.q.dtype == QUATT_F16);
     if (!same) {
-        reasons.push_back(text("q, k, v are ", quatt_dtype_name(t.q.dtype), ", ", quatt_dtype_name(t.k.dtype), ", ", quatt_dtype_name(t.v.dtype), "; they must all be bf16 or all f16"));
-    } else if (known && recipe_of(p.recipe) != Recipe::kFp8 && std::strcmp(quatt_dtype_name(t.q.dtype), p.recipe.name) != 0) {
-        reasons.push_back(text("q, k, v are ", quatt_dtype_name(t.q.dtype), "; recipe ", p.recipe.name, " reads its own dtype here"));
+        reasons.push_back(text("q, k, v are ", quatt_dtype_name(t.q.dtype), ", ",
+                               quatt_dtype_name(t.k.dtype), ", ", quatt_dtype_name(t.v.dtype),
+                               "; they must all be bf16 or all f16"));
+    } else if (known && recipe_of(p.recipe) != Recipe::kFp8 &&
+               std::strcmp(quatt_dtype_name(t.q.dtype), p.recipe.name) != 0) {
+        reasons.push_back(text("q, k, v are ", quatt_dtype_name(t.q.dtype), "; recipe ",
+                               p.recipe.name, " reads its own dtype here"));
     }
     const Shape s = core::shape_of(p);
     if (s.head_dim > 128 || s.head_dim_v > 128) {
-        reasons.push_back(text("head dims are ", s.head_dim, " and ", s.head_dim_v, "; at most 128 here"));
+        reasons.push_back(
+            text("head dims are ", s.head_dim, " and ", s.head_dim_v, "; at most 128 here"));
     }
     if (p.window_left != -1 || p.window_right != -1) {
-        reasons.push_back(text("window is (", p.window_left, ", ", p.window_right, "); this kernel has causal or full attention"));
+        reasons.push_back(text("window is (", p.window_left, ", ", p.window_right,
+                               "); this kernel has causal or full attention"));
     }
     if (present(t.sink)) {
         reasons.push_back("sink is given; this kernel has none");
@@ -77,22 +103,28 @@ void refuse(const quatt_problem& p, Reasons& reasons) {
     }
     const std::int64_t items = (s.total_q() / kRowsPerItem + s.segments) * s.heads_q;
     if (s.total_q() > kMaxCount || s.total_k() > kMaxCount || items > kMaxCount) {
-        reasons.push_back(text("the problem has ", s.total_q(), " query rows, ", s.total_k(), " keys and ", items, " blocks of work; each may be at most ", kMaxCount));
+        reasons.push_back(text("the problem has ", s.total_q(), " query rows, ", s.total_k(),
+                               " keys and ", items, " blocks of work; each may be at most ",
+                               kMaxCount));
     }
 }
 
 }  // namespace
 
-Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d, const quatt_tensors& t) {
+Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d,
+               const quatt_tensors& t) {
     Call c{};
     c.q = operand(t.q);
     c.k = operand(t.k);
     c.v = operand(t.v);
     c.out = operand(t.out);
     if (present(t.lse)) {
-        const auto stride = [&](int i) -> std::int64_t { return i >= 0 && t.lse.extent[i] > 1 ? t.lse.stride[i] : 0; };
+        const auto stride = [&](int i) -> std::int64_t {
+            return i >= 0 && t.lse.extent[i] > 1 ? t.lse.stride[i] : 0;
+        };
         // NOTE: only its presence counts in a query, where data is null.
-        c.lse = t.lse.data != nullptr ? static_cast<float*>(t.lse.data) : reinterpret_cast<float*>(sizeof(float));
+        c.lse = t.lse.data != nullptr ? static_cast<float*>(t.lse.data)
+                                      : reinterpret_cast<float*>(sizeof(float));
         c.lse_batch = stride(t.lse.rank - 3);
         c.lse_head = stride(t.lse.rank - 2);
         c.lse_token = stride(t.lse.rank - 1);
@@ -100,7 +132,8 @@ Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d, co
     c.cu_seqlens_q = lengths(t.cu_seqlens_q);
     c.cu_seqlens_k = present(t.cu_seqlens_k) ? lengths(t.cu_seqlens_k) : c.cu_seqlens_q;
     c.kv_lens = lengths(t.kv_lens);
-    c.status_word = present(t.status_word) ? static_cast<std::int32_t*>(t.status_word.data) : nullptr;
+    c.status_word =
+        present(t.status_word) ? static_cast<std::int32_t*>(t.status_word.data) : nullptr;
     c.segments = s.segments;
     c.tokens_q = s.tokens_q;
     c.tokens_k = s.tokens_k;
@@ -114,7 +147,8 @@ Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d, co
     c.softmax_scale = p.softmax_scale;
     c.recipe = recipe_of(p.recipe);
     const std::int64_t dim = c.padded_dim();
-    c.is_direct = c.recipe != Recipe::kFp8 && s.head_dim == dim && s.head_dim_v == dim && is_wide(c.q) && is_wide(c.k) && is_wide(c.v);
+    c.is_direct = c.recipe != Recipe::kFp8 && s.head_dim == dim && s.head_dim_v == dim &&
+                  is_wide(c.q) && is_wide(c.k) && is_wide(c.v);
     c.block_scaled = d.backend != QUATT_BACKEND_CUDA && d.compute_major == 12;
     c.has_small_shared = d.compute_major == 12;
     c.blocks = d.sm_count;
@@ -124,14 +158,16 @@ Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d, co
 void refuse_gpu(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
     const int arch = d.compute_major * 10 + d.compute_minor;
     if (arch != 90 && arch != 120 && arch != 121) {
-        reasons.push_back(text("compute capability is ", d.compute_major, ".", d.compute_minor, "; this build has 9.0, 12.0 and 12.1"));
+        reasons.push_back(text("compute capability is ", d.compute_major, ".", d.compute_minor,
+                               "; this build has 9.0, 12.0 and 12.1"));
     }
     refuse(p, reasons);
 }
 
 Choice choose_gpu(const quatt_problem& p, const Shape& s, const quatt_device& d) {
     Choice c;
-    c.threads = d.backend == QUATT_BACKEND_SIMT ? (p.threads != 0 ? p.threads : core::cpu_count()) : 1;
+    c.threads =
+        d.backend == QUATT_BACKEND_SIMT ? (p.threads != 0 ? p.threads : core::cpu_count()) : 1;
     c.workspace_bytes = Workspace(make_call(p, s, d, p.tensors)).bytes;
     return c;
 }
@@ -140,7 +176,9 @@ Status check_alignment(const core::Plan& plan, const Call& call) {
     // The plan was made for the alignment of its own pointers, or for 16 bytes where it had none.
     const Call planned = make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors);
     if (planned.is_direct && !call.is_direct) {
-        return {QUATT_INVALID_ARGUMENT, text("q, k or v is less aligned than the plan was made for; make the plan with these pointers, or align them to 16 bytes")};
+        return {QUATT_INVALID_ARGUMENT,
+                text("q, k or v is less aligned than the plan was made for; make the plan with "
+                     "these pointers, or align them to 16 bytes")};
     }
     return {};
 }

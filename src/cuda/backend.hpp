@@ -7,8 +7,10 @@
 namespace quatt::cuda {
 
 void refuse_gpu(const quatt_problem& p, const quatt_device& d, core::Reasons& reasons);
-[[nodiscard]] core::Choice choose_gpu(const quatt_problem& p, const core::Shape& s, const quatt_device& d);
-[[nodiscard]] Call make_call(const quatt_problem& p, const core::Shape& s, const quatt_device& d, const quatt_tensors& t);
+[[nodiscard]] core::Choice choose_gpu(const quatt_problem& p, const core::Shape& s,
+                                      const quatt_device& d);
+[[nodiscard]] Call make_call(const quatt_problem& p, const core::Shape& s, const quatt_device& d,
+                             const quatt_tensors& t);
 [[nodiscard]] Status check_alignment(const core::Plan& plan, const Call& call);
 
 }  // namespace quatt::cuda

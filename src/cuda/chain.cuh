@@ -1,4 +1,5 @@
-// The kernels of one call, in order. The same source starts them on a stream (native.cu) and in the executor (simt.cpp).
+// The kernels of one call, in order. The same source starts them on a stream (native.cu) and in the
+// executor (simt.cpp).
 #pragma once
 
 #include <initializer_list>
@@ -27,7 +28,8 @@ Global<T> part(const Call& c, const Workspace::Part& p) {
     return {reinterpret_cast<T*>(c.workspace + p.at), static_cast<i64>(p.bytes / sizeof(T))};
 }
 
-// All elements that strides reach, backwards too: what the executor lets a kernel touch. `origin`: where element 0 of the tensor is.
+// All elements that strides reach, backwards too: what the executor lets a kernel touch. `origin`:
+// where element 0 of the tensor is.
 template <class T>
 struct Reach {
     Global<T> view;
@@ -48,20 +50,26 @@ Reach<T> reach(T* data, std::initializer_list<std::pair<i64, i64>> axes) {  // e
 
 template <class T>
 Reach<T> reach(const Operand& x, i64 batches, i64 tokens, i64 heads, i64 channels) {
-    return reach(static_cast<T*>(x.data), {{batches, x.batch}, {tokens, x.token}, {heads, x.head}, {channels, x.channel}});
+    return reach(static_cast<T*>(x.data),
+                 {{batches, x.batch}, {tokens, x.token}, {heads, x.head}, {channels, x.channel}});
 }
 
-inline tile::Strides strides(const Operand& x) { return {x.token, x.head, x.channel}; }
+inline tile::Strides strides(const Operand& x) {
+    return {x.token, x.head, x.channel};
+}
 
 // The attention kernel of a call.
 inline void start_attention(const Call& c, tile::Launcher& launcher, const warp_mma::Params& p) {
     const bool is_wide = c.padded_dim() == 128;
-    const auto kernel = c.recipe == Recipe::kF16    ? (is_wide ? warp_mma::attention_f16_128 : warp_mma::attention_f16_64)
-                        : c.recipe == Recipe::kBf16 ? (!is_wide              ? warp_mma::attention_bf16_64
-                                                       : c.has_small_shared ? warp_mma::attention_bf16_128_narrow
-                                                                            : warp_mma::attention_bf16_128)
-                        : c.block_scaled ? (is_wide ? warp_mma::attention_fp8_128_block_scaled : warp_mma::attention_fp8_64_block_scaled)
-                                         : (is_wide ? warp_mma::attention_fp8_128 : warp_mma::attention_fp8_64);
+    const auto kernel =
+        c.recipe == Recipe::kF16
+            ? (is_wide ? warp_mma::attention_f16_128 : warp_mma::attention_f16_64)
+        : c.recipe == Recipe::kBf16 ? (!is_wide             ? warp_mma::attention_bf16_64
+                                       : c.has_small_shared ? warp_mma::attention_bf16_128_narrow
+                                                            : warp_mma::attention_bf16_128)
+        : c.block_scaled            ? (is_wide ? warp_mma::attention_fp8_128_block_scaled
+                                               : warp_mma::attention_fp8_64_block_scaled)
+                         : (is_wide ? warp_mma::attention_fp8_128 : warp_mma::attention_fp8_64);
     kernel(launcher, p, static_cast<u32>(c.blocks));
 }
 
@@ -72,8 +80,11 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     const i64 batches = c.is_packed ? 1 : c.segments;
     const auto segments = part<ptx::U32x4>(c, w.segments);
     const auto work = part<u32>(c, w.work);
-    const auto lens = [](const Lengths& x, i64 count) { return x.data != nullptr ? reach(x.data, {{count, x.stride}}) : Reach<const i32>{}; };
-    const auto cu_q = lens(c.cu_seqlens_q, c.segments + 1), cu_k = lens(c.cu_seqlens_k, c.segments + 1), kv_lens = lens(c.kv_lens, c.segments);
+    const auto lens = [](const Lengths& x, i64 count) {
+        return x.data != nullptr ? reach(x.data, {{count, x.stride}}) : Reach<const i32>{};
+    };
+    const auto cu_q = lens(c.cu_seqlens_q, c.segments + 1),
+               cu_k = lens(c.cu_seqlens_k, c.segments + 1), kv_lens = lens(c.kv_lens, c.segments);
 
     prep::PlanParams plan{};
     plan.cu_seqlens_q = cu_q.view;
@@ -91,9 +102,15 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     const auto k = reach<const u16>(c.k, batches, c.tokens_k, c.heads_kv, c.head_dim);
     const auto v = reach<const u16>(c.v, batches, c.tokens_k, c.heads_kv, c.head_dim_v);
     const bool is_f32 = c.out.element == Element::kF32;
-    const auto out16 = is_f32 ? Reach<u16>{} : reach<u16>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v);
-    const auto out32 = is_f32 ? reach<float>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v) : Reach<float>{};
-    const auto lse = c.lse != nullptr ? reach(c.lse, {{batches, c.lse_batch}, {c.heads_q, c.lse_head}, {c.tokens_q, c.lse_token}}) : Reach<float>{};
+    const auto out16 =
+        is_f32 ? Reach<u16>{} : reach<u16>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v);
+    const auto out32 =
+        is_f32 ? reach<float>(c.out, batches, c.tokens_q, c.heads_q, c.head_dim_v) : Reach<float>{};
+    const auto lse =
+        c.lse != nullptr
+            ? reach(c.lse,
+                    {{batches, c.lse_batch}, {c.heads_q, c.lse_head}, {c.tokens_q, c.lse_token}})
+            : Reach<float>{};
     plan.q_origin = q.origin;
     plan.k_origin = k.origin;
     plan.v_origin = v.origin;
@@ -129,9 +146,12 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     p.out16 = out16.view;
     p.out32 = out32.view;
     p.out_strides = strides(c.out);
-    p.out_type = is_f32 ? warp_mma::Params::Out::kF32 : c.out.element == Element::kF16 ? warp_mma::Params::Out::kF16 : warp_mma::Params::Out::kBf16;
+    p.out_type = is_f32                           ? warp_mma::Params::Out::kF32
+                 : c.out.element == Element::kF16 ? warp_mma::Params::Out::kF16
+                                                  : warp_mma::Params::Out::kBf16;
     const auto even = [](i64 x) { return x % 2 == 0; };
-    p.pairs = even(c.head_dim_v) && c.out.channel == 1 && even(c.out.batch) && even(c.out.token) && even(c.out.head) &&
+    p.pairs = even(c.head_dim_v) && c.out.channel == 1 && even(c.out.batch) && even(c.out.token) &&
+              even(c.out.head) &&
               reinterpret_cast<std::uintptr_t>(c.out.data) % (is_f32 ? 8 : 4) == 0;
     p.out_channels = static_cast<u32>(c.head_dim_v);
     p.has_lse = c.lse != nullptr;
@@ -161,7 +181,9 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
         tail.channels = p.out_channels;
         tail.is_f32 = is_f32;
         tail.has_lse = p.has_lse;
-        launcher.run<prep::zero_tail<>>("zero_tail", {static_cast<u32>(c.blocks), static_cast<u32>(c.heads_q)}, prep::kTailThreads, 0, tail);
+        launcher.run<prep::zero_tail<>>("zero_tail",
+                                        {static_cast<u32>(c.blocks), static_cast<u32>(c.heads_q)},
+                                        prep::kTailThreads, 0, tail);
     }
     if (c.segments == 0) {
         return;
@@ -219,7 +241,8 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
             p.k_strides = strides(c.k);
             p.v_strides = strides(c.v);
         } else {
-            prep::copy_16bit(prep_call, part<u16>(c, w.q16), part<u16>(c, w.k16), part<u16>(c, w.v16), launcher);
+            prep::copy_16bit(prep_call, part<u16>(c, w.q16), part<u16>(c, w.k16),
+                             part<u16>(c, w.v16), launcher);
             const i64 dim = c.padded_dim(), k_rows = 64 * c.key_tiles(64);
             p.is_copy = true;
             p.q = part<const u16>(c, w.q16);
@@ -232,7 +255,9 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     start(c, launcher, p);
 }
 
-inline void run_chain(const Call& c, tile::Launcher& launcher) { run_chain(c, launcher, start_attention); }
+inline void run_chain(const Call& c, tile::Launcher& launcher) {
+    run_chain(c, launcher, start_attention);
+}
 
 }  // namespace QUATT_ABI
 }  // namespace quatt::cuda

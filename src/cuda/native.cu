@@ -5,7 +5,9 @@
 namespace quatt::cuda {
 
 NativeResult run_native(Call call, int device, void* stream) {
-    const auto result = [](cudaError_t e, const char* where) { return NativeResult{static_cast<int>(e), cudaGetErrorString(e), where}; };
+    const auto result = [](cudaError_t e, const char* where) {
+        return NativeResult{static_cast<int>(e), cudaGetErrorString(e), where};
+    };
     int before = 0;
     if (const cudaError_t e = cudaGetDevice(&before); e != cudaSuccess) {
         return result(e, "cudaGetDevice");
@@ -18,7 +20,8 @@ NativeResult run_native(Call call, int device, void* stream) {
     tile::Launcher launcher;
     launcher.stream = static_cast<cudaStream_t>(stream);
     if (call.blocks == 0) {
-        launcher.error = cudaDeviceGetAttribute(&call.blocks, cudaDevAttrMultiProcessorCount, device);
+        launcher.error =
+            cudaDeviceGetAttribute(&call.blocks, cudaDevAttrMultiProcessorCount, device);
         launcher.failed = "cudaDeviceGetAttribute";
     }
     if (launcher.error == cudaSuccess) {
@@ -33,9 +36,11 @@ NativeResult run_native(Call call, int device, void* stream) {
 
 bool find_native_device(int device, NativeDevice& found) {
     int major = 0, minor = 0;
-    const bool ok = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-                    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-                    cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+    const bool ok =
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device) ==
+            cudaSuccess;
     found.compute = 10 * major + minor;
     if (!ok) {
         (void)cudaGetLastError();  // the caller gets a message; no later call shall find this error

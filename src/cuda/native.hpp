@@ -1,4 +1,5 @@
-// The kernels on a real GPU. Plain types: native.cu is compiled by nvcc, cuda.cpp by the host compiler.
+// The kernels on a real GPU. Plain types: native.cu is compiled by nvcc, cuda.cpp by the host
+// compiler.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ struct NativeResult {
 // Launches all kernels on the stream; the current device is afterwards what it was.
 [[nodiscard]] NativeResult run_native(Call call, int device, void* stream);
 
-// Compute capability times ten and multiprocessors of a device, without a context; false where there is none.
+// Compute capability times ten and multiprocessors of a device, without a context; false where
+// there is none.
 struct NativeDevice {
     int compute = 0, multiprocessors = 0;
 };

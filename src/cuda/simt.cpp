@@ -1,4 +1,5 @@
-// Device `simt:ARCH`: the GPU kernels, run by the executor on host memory. For tests; never chosen by itself.
+// Device `simt:ARCH`: the GPU kernels, run by the executor on host memory. For tests; never chosen
+// by itself.
 #include <algorithm>
 
 #include "cuda/backend.hpp"
@@ -7,7 +8,7 @@
 namespace quatt::warp_mma {
 inline namespace simt_abi {
 
-#define QUATT_DEFINE(name, ...)                                                                 \
+#define QUATT_DEFINE(name, ...)                                                                  \
     void attention_##name(tile::Launcher& launcher, const Params& params, u32 multiprocessors) { \
         launch_attention<__VA_ARGS__>(launcher, params, multiprocessors);                        \
     }
@@ -20,14 +21,16 @@ QUATT_WARP_MMA_INSTANCES(QUATT_DEFINE)
 namespace quatt::core {
 namespace {
 
-constexpr std::int32_t kBlocks = 2;  // of a persistent grid: few, so that a block takes several items
+constexpr std::int32_t kBlocks =
+    2;  // of a persistent grid: few, so that a block takes several items
 
 Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace, void*) {
     cuda::Call call = cuda::make_call(plan.problem, plan.shape, plan.device, t);
     if (Status s = cuda::check_alignment(plan, call); !s.ok()) {
         return s;
     }
-    call.is_direct = cuda::make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors).is_direct;
+    call.is_direct =
+        cuda::make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors).is_direct;
     call.workspace = workspace.data();
     call.blocks = kBlocks;
     tile::Launcher launcher;
@@ -46,16 +49,17 @@ Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w
 
 }  // namespace
 
-const Kernel kSimtKernel = {"warp_mma",
-                            QUATT_BACKEND_SIMT,
-                            true,
-                            false,
-                            "bf16 f16 fp8",
-                            "1..128",
-                            "q, k, v: all bf16 or all f16 (bf16 and f16: their own); out: bf16 f16 f32",
-                            "dense packed causal gqa lse kv_lens zero_tail status_word",
-                            cuda::refuse_gpu,
-                            cuda::choose_gpu,
-                            run_simt};
+const Kernel kSimtKernel = {
+    "warp_mma",
+    QUATT_BACKEND_SIMT,
+    true,
+    false,
+    "bf16 f16 fp8",
+    "1..128",
+    "q, k, v: all bf16 or all f16 (bf16 and f16: their own); out: bf16 f16 f32",
+    "dense packed causal gqa lse kv_lens zero_tail status_word",
+    cuda::refuse_gpu,
+    cuda::choose_gpu,
+    run_simt};
 
 }  // namespace quatt::core

@@ -79,7 +79,7 @@ std::array<quatt_recipe, 7> make_recipes() {
     fp8_head.q = fp8_head.k = fp8_head.v = scaled(QUATT_FORMAT_E4M3, kAll, kAll, 448.0f);
     fp8_head.promote = 1;
 
-    quatt_recipe int8_fp8 = base("int8_fp8", QUATT_FORMAT_E4M3, 6, .0392f, .005f);
+    quatt_recipe int8_fp8 = base("int8_fp8", QUATT_FORMAT_E4M3, 6, .0392f, .007f);
     int8_fp8.q = scaled(QUATT_FORMAT_INT8, 32, kAll, 127.0f);
     int8_fp8.k = scaled(QUATT_FORMAT_INT8, 64, kAll, 127.0f, QUATT_CENTER_SEGMENT);
     int8_fp8.v = fp8.v;

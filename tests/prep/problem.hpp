@@ -308,7 +308,7 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
     const auto d = static_cast<std::uint32_t>(p.shape.channels);
     const auto table = all_const(p.table);
     const prep::StatisticsParams statistics{
-        table, count, hkv, d, d, p.operands[1].input(), p.operands[2].input(),
+        table,        count,          hkv, d, d, p.operands[1].input(), p.operands[2].input(),
         w.stat_slots, all(w.partials)};
     launch("statistics", prep::statistics_launch<Dim>(w.stat_slots, hkv), o.simt,
            [&] { prep::statistics<Format, Dim, Wide>(statistics); });

@@ -35,9 +35,11 @@ void start(tile::Launcher& launcher, const char* name, const Launch& l, const P&
 template <class F>
 void with_format(const Call& c, F&& f) {
     if (c.is_dim_128) {
-        c.is_f16 ? f.template operator()<formats::F16, 128>() : f.template operator()<formats::Bf16, 128>();
+        c.is_f16 ? f.template operator()<formats::F16, 128>()
+                 : f.template operator()<formats::Bf16, 128>();
     } else {
-        c.is_f16 ? f.template operator()<formats::F16, 64>() : f.template operator()<formats::Bf16, 64>();
+        c.is_f16 ? f.template operator()<formats::F16, 64>()
+                 : f.template operator()<formats::Bf16, 64>();
     }
 }
 
@@ -47,29 +49,44 @@ inline bool is_wide_input(const Input& x, i64 batch, u32 channels) {
 
 template <class Format, u32 Dim, bool Wide>
 void start_statistics(tile::Launcher& l, const StatisticsParams& p) {
-    start<statistics<Format, Dim, Wide>>(l, "statistics", statistics_launch<Dim>(p.stat_slots, p.kv_heads), p);
+    start<statistics<Format, Dim, Wide>>(l, "statistics",
+                                         statistics_launch<Dim>(p.stat_slots, p.kv_heads), p);
 }
 
 template <class Format, u32 Dim>
 void pack_fp8(const Call& c, const Packed& to, tile::Launcher& l) {
-    const bool wide_q = is_wide_input(c.q, c.q_batch, c.channels), wide_k = is_wide_input(c.k, c.k_batch, c.channels);
+    const bool wide_q = is_wide_input(c.q, c.q_batch, c.channels),
+               wide_k = is_wide_input(c.k, c.k_batch, c.channels);
     const bool wide_v = is_wide_input(c.v, c.v_batch, c.channels_v);
     const u32 segments = static_cast<u32>(c.segment_count);
-    const i64 slots = stat_slots(c.total_k, c.segment_count), tiles = key_tiles(c.total_k, c.segment_count);
-    const StatisticsParams statistics{c.segments, segments, c.heads_kv, c.channels, c.channels_v, c.k, c.v, slots, to.partials};
-    (wide_k && wide_v ? start_statistics<Format, Dim, true> : start_statistics<Format, Dim, false>)(l, statistics);
-    const FinaliseParams finalised{c.segments, c.heads_kv, slots, to.partials, to.k_mean, to.v_mean, to.v_scale};
-    start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(c.segment_count, c.heads_kv), finalised);
+    const i64 slots = stat_slots(c.total_k, c.segment_count),
+              tiles = key_tiles(c.total_k, c.segment_count);
+    const StatisticsParams statistics{c.segments, segments, c.heads_kv, c.channels, c.channels_v,
+                                      c.k,        c.v,      slots,      to.partials};
+    (wide_k && wide_v ? start_statistics<Format, Dim, true>
+                      : start_statistics<Format, Dim, false>)(l, statistics);
+    const FinaliseParams finalised{c.segments, c.heads_kv, slots,     to.partials,
+                                   to.k_mean,  to.v_mean,  to.v_scale};
+    start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(c.segment_count, c.heads_kv),
+                         finalised);
 
-    const PackQParams q{c.segments, segments, c.heads_q, c.heads_q / c.heads_kv, c.channels, c.q, c.softmax_scale, c.has_lse, c.total_q, to.q8, to.q_factor, to.k_mean, to.lse_shift};
+    const PackQParams q{c.segments,  segments, c.heads_q,       c.heads_q / c.heads_kv,
+                        c.channels,  c.q,      c.softmax_scale, c.has_lse,
+                        c.total_q,   to.q8,    to.q_factor,     to.k_mean,
+                        to.lse_shift};
     const Launch q_launch = pack_q_launch<Dim>(query_slots(c.total_q, c.segment_count), c.heads_q);
-    wide_q ? start<pack_q<Format, Dim, true>>(l, "pack_q", q_launch, q) : start<pack_q<Format, Dim, false>>(l, "pack_q", q_launch, q);
-    const PackKParams k{c.segments, segments, c.heads_kv, c.channels, c.k, tiles, to.k_mean, to.k8, to.k_scale};
+    wide_q ? start<pack_q<Format, Dim, true>>(l, "pack_q", q_launch, q)
+           : start<pack_q<Format, Dim, false>>(l, "pack_q", q_launch, q);
+    const PackKParams k{c.segments, segments,  c.heads_kv, c.channels, c.k,
+                        tiles,      to.k_mean, to.k8,      to.k_scale};
     const Launch k_launch = pack_k_launch<Dim>(tiles, c.heads_kv);
-    wide_k ? start<pack_k<Format, Dim, true>>(l, "pack_k", k_launch, k) : start<pack_k<Format, Dim, false>>(l, "pack_k", k_launch, k);
-    const PackVParams v{c.segments, segments, c.heads_kv, c.channels_v, c.v, tiles, to.v_mean, to.v_scale, to.v8};
+    wide_k ? start<pack_k<Format, Dim, true>>(l, "pack_k", k_launch, k)
+           : start<pack_k<Format, Dim, false>>(l, "pack_k", k_launch, k);
+    const PackVParams v{c.segments, segments,  c.heads_kv, c.channels_v, c.v,
+                        tiles,      to.v_mean, to.v_scale, to.v8};
     const Launch v_launch = pack_v_launch<Dim>(tiles, c.heads_kv);
-    wide_v ? start<pack_v<Format, Dim, true>>(l, "pack_v", v_launch, v) : start<pack_v<Format, Dim, false>>(l, "pack_v", v_launch, v);
+    wide_v ? start<pack_v<Format, Dim, true>>(l, "pack_v", v_launch, v)
+           : start<pack_v<Format, Dim, false>>(l, "pack_v", v_launch, v);
 }
 
 // Recipe fp8: statistics, means and scales, codes.
@@ -78,19 +95,27 @@ inline void pack_fp8(const Call& c, const Packed& to, tile::Launcher& l) {
 }
 
 template <Operand Which, u32 Dim>
-void copy_rows_of(const Call& c, const Input& x, i64 batch, u32 heads, u32 channels, i64 rows, i64 slots, ptx::Global<u16> to, tile::Launcher& l) {
-    const CopyRowsParams p{c.segments, static_cast<u32>(c.segment_count), heads, channels, x, rows, to};
+void copy_rows_of(const Call& c, const Input& x, i64 batch, u32 heads, u32 channels, i64 rows,
+                  i64 slots, ptx::Global<u16> to, tile::Launcher& l) {
+    const CopyRowsParams p{c.segments, static_cast<u32>(c.segment_count), heads, channels, x, rows,
+                           to};
     const Launch launch = copy_rows_launch<Dim>(slots, heads);
-    is_wide_input(x, batch, channels) ? start<copy_rows<Which, Dim, true>>(l, "copy_rows", launch, p) : start<copy_rows<Which, Dim, false>>(l, "copy_rows", launch, p);
+    is_wide_input(x, batch, channels)
+        ? start<copy_rows<Which, Dim, true>>(l, "copy_rows", launch, p)
+        : start<copy_rows<Which, Dim, false>>(l, "copy_rows", launch, p);
 }
 
 // 16-bit recipes whose inputs the kernel cannot read where they are.
-inline void copy_16bit(const Call& c, ptx::Global<u16> q, ptx::Global<u16> k, ptx::Global<u16> v, tile::Launcher& l) {
+inline void copy_16bit(const Call& c, ptx::Global<u16> q, ptx::Global<u16> k, ptx::Global<u16> v,
+                       tile::Launcher& l) {
     with_format(c, [&]<class, u32 Dim>() {
         const i64 tiles = key_tiles(c.total_k, c.segment_count), k_rows = kKeyTile * tiles;
-        copy_rows_of<Operand::kQ, Dim>(c, c.q, c.q_batch, c.heads_q, c.channels, c.total_q, row_slots(c.total_q, c.segment_count), q, l);
-        copy_rows_of<Operand::kK, Dim>(c, c.k, c.k_batch, c.heads_kv, c.channels, k_rows, tiles, k, l);
-        copy_rows_of<Operand::kV, Dim>(c, c.v, c.v_batch, c.heads_kv, c.channels_v, k_rows, tiles, v, l);
+        copy_rows_of<Operand::kQ, Dim>(c, c.q, c.q_batch, c.heads_q, c.channels, c.total_q,
+                                       row_slots(c.total_q, c.segment_count), q, l);
+        copy_rows_of<Operand::kK, Dim>(c, c.k, c.k_batch, c.heads_kv, c.channels, k_rows, tiles, k,
+                                       l);
+        copy_rows_of<Operand::kV, Dim>(c, c.v, c.v_batch, c.heads_kv, c.channels_v, k_rows, tiles,
+                                       v, l);
     });
 }
 

@@ -1,4 +1,5 @@
-// Builds what the other kernels walk, on the device, so that a captured graph follows new lengths: the segment table and the list of work.
+// Builds what the other kernels walk, on the device, so that a captured graph follows new lengths:
+// the segment table and the list of work.
 #pragma once
 
 #include "cuda/ptx/ptx.hpp"
@@ -13,23 +14,25 @@ using ptx::u32;
 using tile::Segment;
 
 inline constexpr u32 kPlanThreads = 256, kPlanWarps = kPlanThreads / 32;
-inline constexpr u32 kSortedSegments = 1024;  // with more, segments are worked through in their own order
+inline constexpr u32 kSortedSegments =
+    1024;  // with more, segments are worked through in their own order
 inline constexpr i32 kBadSeqlens = 1, kBadKvLens = 2;  // bits of the status word
 
 struct PlanParams {
-    ptx::Global<const i32> cu_seqlens_q, cu_seqlens_k;  // [segments + 1]; packed with more than one segment only
-    ptx::Global<const i32> kv_lens;                     // [segments]
-    ptx::Global<ptx::U32x4> segments;                   // [segments], see tile::store_segment
-    ptx::Global<u32> work;                              // [4 + 2 * segments], see tile::kHeaderWords
-    ptx::Global<i32> status_word;                       // [1]
+    ptx::Global<const i32> cu_seqlens_q,
+        cu_seqlens_k;                  // [segments + 1]; packed with more than one segment only
+    ptx::Global<const i32> kv_lens;    // [segments]
+    ptx::Global<ptx::U32x4> segments;  // [segments], see tile::store_segment
+    ptx::Global<u32> work;             // [4 + 2 * segments], see tile::kHeaderWords
+    ptx::Global<i32> status_word;      // [1]
     i64 cu_q_stride, cu_k_stride, kv_lens_stride;
-    i64 cu_q_origin, cu_k_origin, kv_lens_origin;  // element 0 of each in its view
+    i64 cu_q_origin, cu_k_origin, kv_lens_origin;              // element 0 of each in its view
     i64 q_origin, k_origin, v_origin, out_origin, lse_origin;  // element 0 of each in its view
-    i64 q_batch, k_batch, v_batch, out_batch, lse_batch;   // elements between batch items (dense)
-    i64 q_token, k_token, v_token, out_token, lse_token;   // elements between tokens (packed)
-    u32 count;                                          // segments or batch items
-    u32 tokens_q, tokens_k;                             // Sq, Sk (dense) or the capacities of the packed stream
-    u32 heads_q, rows_per_item;                         // an item of work: so many query rows of one head
+    i64 q_batch, k_batch, v_batch, out_batch, lse_batch;  // elements between batch items (dense)
+    i64 q_token, k_token, v_token, out_token, lse_token;  // elements between tokens (packed)
+    u32 count;                                            // segments or batch items
+    u32 tokens_q, tokens_k;      // Sq, Sk (dense) or the capacities of the packed stream
+    u32 heads_q, rows_per_item;  // an item of work: so many query rows of one head
     bool is_packed, has_cu_seqlens, has_kv_lens, has_status_word;
 };
 
@@ -43,7 +46,8 @@ template <class = void>  // a template, so that several files may include it
 QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(PlanShared));
-    constexpr u32 kFirstBad = offsetof(PlanShared, first_bad), kBadLens = offsetof(PlanShared, bad_kv_lens);
+    constexpr u32 kFirstBad = offsetof(PlanShared, first_bad),
+                  kBadLens = offsetof(PlanShared, bad_kv_lens);
     constexpr u32 kCost = offsetof(PlanShared, cost), kWarpSum = offsetof(PlanShared, warp_sum);
     const auto work = p.work, order = p.work.sub(tile::kHeaderWords + i64(p.count), p.count);
 
@@ -53,15 +57,18 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     // The first segment whose bounds are wrong: it and all after it count as empty.
     u32 bad = p.count;
     if (p.has_cu_seqlens) {
-        QUATT_NO_UNROLL for (u32 s = thread; s < p.count; s += kPlanThreads) {
+        QUATT_NO_UNROLL
+        for (u32 s = thread; s < p.count; s += kPlanThreads) {
             const i32 q0 = cu_q(s), q1 = cu_q(s + 1);
             const i32 k0 = cu_k(s), k1 = cu_k(s + 1);
-            const bool ok = q0 >= 0 && q0 <= q1 && i64(q1) <= i64(p.tokens_q) && k0 >= 0 && k0 <= k1 && i64(k1) <= i64(p.tokens_k) &&
+            const bool ok = q0 >= 0 && q0 <= q1 && i64(q1) <= i64(p.tokens_q) && k0 >= 0 &&
+                            k0 <= k1 && i64(k1) <= i64(p.tokens_k) &&
                             (s != 0 || (q0 == 0 && k0 == 0));
             bad = !ok && s < bad ? s : bad;
         }
     }
-    QUATT_UNROLL for (u32 mask = 16; mask != 0; mask /= 2) {
+    QUATT_UNROLL
+    for (u32 mask = 16; mask != 0; mask /= 2) {
         const u32 other = ptx::shfl_xor(bad, mask);
         bad = other < bad ? other : bad;
     }
@@ -73,7 +80,8 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     }
     ptx::barrier_sync();
     if (thread == 0) {
-        QUATT_UNROLL for (u32 w = 1; w < kPlanWarps; w++) {
+        QUATT_UNROLL
+        for (u32 w = 1; w < kPlanWarps; w++) {
             const u32 other = shared.load<u32>(kWarpSum + 4 * w);
             bad = other < bad ? other : bad;
         }
@@ -83,11 +91,13 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     const u32 first_bad = shared.load<u32>(kFirstBad);
 
     bool bad_lens = false;
-    QUATT_NO_UNROLL for (u32 s = thread; s < p.count; s += kPlanThreads) {
+    QUATT_NO_UNROLL
+    for (u32 s = thread; s < p.count; s += kPlanThreads) {
         i64 q = 0, k = 0, q_len = p.tokens_q, k_len = p.tokens_k;
         if (p.has_cu_seqlens) {
             const bool ok = s < first_bad;
-            // A bad one starts at the end: packed places must not fall from one segment to the next.
+            // A bad one starts at the end: packed places must not fall from one segment to the
+            // next.
             q = ok ? cu_q(s) : p.tokens_q;
             k = ok ? cu_k(s) : p.tokens_k;
             q_len = ok ? cu_q(s + 1) - q : 0;
@@ -129,10 +139,12 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
 
     // Longest first: a segment's place is the number of those before it.
     if (p.count <= kSortedSegments) {
-        QUATT_NO_UNROLL for (u32 s = thread; s < p.count; s += kPlanThreads) {
+        QUATT_NO_UNROLL
+        for (u32 s = thread; s < p.count; s += kPlanThreads) {
             const u32 mine = shared.load<u32>(kCost + 4 * s);
             u32 place = 0;
-            QUATT_NO_UNROLL for (u32 other = 0; other < p.count; other++) {
+            QUATT_NO_UNROLL
+            for (u32 other = 0; other < p.count; other++) {
                 const u32 cost = shared.load<u32>(kCost + 4 * other);
                 place += cost > mine || (cost == mine && other < s) ? 1 : 0;
             }
@@ -143,7 +155,8 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
 
     // item_end: running sum of items in that order.
     u32 before = 0;
-    QUATT_NO_UNROLL for (u32 first = 0; first < p.count; first += kPlanThreads) {
+    QUATT_NO_UNROLL
+    for (u32 first = 0; first < p.count; first += kPlanThreads) {
         const u32 i = first + thread;
         u32 items = 0;
         if (i < p.count) {
@@ -151,7 +164,8 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
             items = (rows + p.rows_per_item - 1) / p.rows_per_item * p.heads_q;
         }
         u32 sum = items;
-        QUATT_UNROLL for (u32 delta = 1; delta < 32; delta *= 2) {
+        QUATT_UNROLL
+        for (u32 delta = 1; delta < 32; delta *= 2) {
             const u32 below = ptx::shfl_up(sum, delta);
             sum += lane >= delta ? below : 0;
         }
@@ -161,7 +175,8 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
         }
         ptx::barrier_sync();
         u32 all = 0;
-        QUATT_UNROLL for (u32 w = 0; w < kPlanWarps; w++) {
+        QUATT_UNROLL
+        for (u32 w = 0; w < kPlanWarps; w++) {
             const u32 part = shared.load<u32>(kWarpSum + 4 * w);
             sum += w < warp ? part : 0;
             all += part;
@@ -179,7 +194,8 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
         work.store(tile::kUsedRows, has_tail ? u32(cu_q(p.count)) : p.tokens_q);
         if (p.has_status_word) {
             const u32 lens = shared.load<u32>(kBadLens);
-            p.status_word.store(0, i32((first_bad < p.count ? kBadSeqlens : 0) | (lens != 0 ? kBadKvLens : 0)));
+            p.status_word.store(
+                0, i32((first_bad < p.count ? kBadSeqlens : 0) | (lens != 0 ? kBadKvLens : 0)));
         }
     }
 }

@@ -28,10 +28,12 @@ template <class = void>
 QUATT_KERNEL(kTailThreads) zero_tail(const TailParams p) {
     const ptx::i64 used = p.work.load(tile::kUsedRows);
     const ptx::i64 head = ptx::block_y(), count = (p.tokens_q - used) * p.channels;
-    QUATT_NO_UNROLL for (ptx::i64 i = ptx::i64(ptx::block_x()) * kTailThreads + ptx::thread_x(); i < count;
-                         i += ptx::i64(ptx::blocks_x()) * kTailThreads) {
+    QUATT_NO_UNROLL
+    for (ptx::i64 i = ptx::i64(ptx::block_x()) * kTailThreads + ptx::thread_x(); i < count;
+         i += ptx::i64(ptx::blocks_x()) * kTailThreads) {
         const ptx::i64 row = used + i / p.channels, channel = i % p.channels;
-        const ptx::i64 at = p.out_origin + row * p.out_strides.token + head * p.out_strides.head + channel * p.out_strides.channel;
+        const ptx::i64 at = p.out_origin + row * p.out_strides.token + head * p.out_strides.head +
+                            channel * p.out_strides.channel;
         if (p.is_f32) {
             p.out32.store(at, 0.0f);
         } else {

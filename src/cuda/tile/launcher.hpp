@@ -28,7 +28,8 @@ struct Launcher {
     template <auto Kernel, class P>
     void run(const char* name, Grid grid, u32 threads, u32 shared_bytes, const P& params) {
         if (error == cudaSuccess && shared_bytes > 48 * 1024) {
-            error = cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+            error = cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         static_cast<int>(shared_bytes));
         }
         if (error == cudaSuccess) {
             Kernel<<<dim3(grid.x, grid.y, grid.z), threads, shared_bytes, stream>>>(params);
@@ -50,7 +51,8 @@ struct Launcher {
         if (!ok) {
             return;
         }
-        simt::Result r = simt::launch({name, {grid.x, grid.y, grid.z}, {threads}, shared_bytes}, options, [&] { Kernel(params); });
+        simt::Result r = simt::launch({name, {grid.x, grid.y, grid.z}, {threads}, shared_bytes},
+                                      options, [&] { Kernel(params); });
         ok = r.ok();
         result.reports.insert(result.reports.end(), r.reports.begin(), r.reports.end());
     }

@@ -1,5 +1,5 @@
-// What kernels know of segments and packed operands. The table is built on the device at each run (prep/plan.cuh), so that a
-// captured graph follows new lengths.
+// What kernels know of segments and packed operands. The table is built on the device at each run
+// (prep/plan.cuh), so that a captured graph follows new lengths.
 #pragma once
 
 #include "cuda/tile/view.hpp"
@@ -15,19 +15,21 @@ using ptx::u8;
 
 inline constexpr u32 kKeyTile = 64;  // keys of a packed tile, and of a K scale
 
-// One segment of a packed stream, or one batch item. Offsets are in elements, of token 0 and head 0 of the segment.
+// One segment of a packed stream, or one batch item. Offsets are in elements, of token 0 and head 0
+// of the segment.
 struct Segment {
     i64 q, k, v, out, lse;
     i32 q_len, k_len;  // 0 where the lengths given were invalid
     i32 q_row;         // first row in packed Q arrays, [Hq, q_rows]
-    i32 k_tile;        // first tile in packed K and V arrays, [Hkv, k_tiles]: first key / 64 + segment
-    i32 stat_tile;     // first tile of 128 keys in the statistics: first key / 128 + segment
+    i32 k_tile;     // first tile in packed K and V arrays, [Hkv, k_tiles]: first key / 64 + segment
+    i32 stat_tile;  // first tile of 128 keys in the statistics: first key / 128 + segment
     i32 unused;
 };
 static_assert(sizeof(Segment) == 64);
 
-// The list of work, words [4 + 2 * segments]: a header, then for the segments longest first the running sum of items, then which
-// segment that is. An item is some query rows of one head. kUsedRows: rows of the packed stream before its tail.
+// The list of work, words [4 + 2 * segments]: a header, then for the segments longest first the
+// running sum of items, then which segment that is. An item is some query rows of one head.
+// kUsedRows: rows of the packed stream before its tail.
 inline constexpr u32 kNextItem = 0, kItems = 1, kUsedRows = 2, kHeaderWords = 4;
 
 // Strides of an input or output, in elements.
@@ -41,17 +43,21 @@ struct SegmentPieces {
     U32x4 piece[4];
 };
 
-[[nodiscard]] QUATT_DEV Segment load_segment(ptx::Global<const U32x4> table, i64 s, ptx::Site site = ptx::Site::current()) {
+[[nodiscard]] QUATT_DEV Segment load_segment(ptx::Global<const U32x4> table, i64 s,
+                                             ptx::Site site = ptx::Site::current()) {
     SegmentPieces p;
-    QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+    QUATT_UNROLL
+    for (u32 i = 0; i < 4; i++) {
         p.piece[i] = table.load(4 * s + i, site);
     }
     return formats::bit_cast<Segment>(p);
 }
 
-QUATT_DEV void store_segment(ptx::Global<U32x4> table, i64 s, const Segment& value, ptx::Site site = ptx::Site::current()) {
+QUATT_DEV void store_segment(ptx::Global<U32x4> table, i64 s, const Segment& value,
+                             ptx::Site site = ptx::Site::current()) {
     const auto p = formats::bit_cast<SegmentPieces>(value);
-    QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+    QUATT_UNROLL
+    for (u32 i = 0; i < 4; i++) {
         table.store(4 * s + i, p.piece[i], site);
     }
 }

@@ -1,8 +1,10 @@
-// Attention by mma.sync: persistent blocks take items (segment, head, 128 query rows) off a list, longest first. Each warp walks the
-// key tiles of its rows from the last to the first by the law of the softmax reference (docs/recipes.md).
+// Attention by mma.sync: persistent blocks take items (segment, head, 128 query rows) off a list,
+// longest first. Each warp walks the key tiles of its rows from the last to the first by the law of
+// the softmax reference (docs/recipes.md).
 //
-// Fragments (docs/kernels/warp_mma.md): with g = lane / 4 and t = lane % 4 a lane holds the scores of rows g and g + 8 of each 16-row
-// block, columns 2t and 2t + 1 of each 8 keys. Index r = 2 * block + (row >= 8) numbers the rows of a lane.
+// Fragments (docs/kernels/warp_mma.md): with g = lane / 4 and t = lane % 4 a lane holds the scores
+// of rows g and g + 8 of each 16-row block, columns 2t and 2t + 1 of each 8 keys. Index r = 2 *
+// block + (row >= 8) numbers the rows of a lane.
 #pragma once
 
 #include "cuda/warp_mma/config.hpp"
@@ -11,7 +13,8 @@ namespace quatt::warp_mma {
 inline namespace QUATT_ABI {
 
 template <class C>
-QUATT_DEV void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, ptx::Site site = ptx::Site::current()) {
+QUATT_DEV void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1,
+                        ptx::Site site = ptx::Site::current()) {
     if constexpr (C::kArithmetic == Arithmetic::kBf16) {
         ptx::mma_bf16(d, a, b0, b1, site);
     } else if constexpr (C::kArithmetic == Arithmetic::kF16) {
@@ -23,8 +26,9 @@ QUATT_DEV void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, ptx::S
     }
 }
 
-// 16-byte chunk `chunk` of row `row`, in rows of Pitch bytes: eight rows of a matrix fall on eight different bank groups, in rows of
-// 64 and 128 bytes because prep swizzled the chunks, in others because Pitch is an odd number of chunks.
+// 16-byte chunk `chunk` of row `row`, in rows of Pitch bytes: eight rows of a matrix fall on eight
+// different bank groups, in rows of 64 and 128 bytes because prep swizzled the chunks, in others
+// because Pitch is an odd number of chunks.
 template <u32 Pitch>
 QUATT_DEV u32 place(u32 row, u32 chunk) {
     if constexpr (Pitch == 64) {
@@ -42,9 +46,12 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
     using Plan = SharedPlan<C>;
     constexpr Mutant kMutant = C::kMutant;
     constexpr u32 kLaneRows = 2 * C::kBlocks;
-    const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id(), g = lane / 4, t = lane % 4;
+    const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id(), g = lane / 4,
+              t = lane % 4;
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(Plan));
-    const auto stage_of = [&](u32 array, u32 stage) { return shared.sub(array + stage * C::kTileBytes, C::kTileBytes); };
+    const auto stage_of = [&](u32 array, u32 stage) {
+        return shared.sub(array + stage * C::kTileBytes, C::kTileBytes);
+    };
     const auto k_stage = [&](u32 stage) { return stage_of(offsetof(Plan, k), stage); };
     const auto v_stage = [&](u32 stage) { return stage_of(offsetof(Plan, v), stage); };
     const auto full = [&](u32 stage) { return shared.sub(offsetof(Plan, full) + 8 * stage, 8); };
@@ -52,7 +59,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
 
     if constexpr (C::kFp8) {
         if (thread == 0) {
-            QUATT_UNROLL for (u32 s = 0; s < C::kStages; s++) {
+            QUATT_UNROLL
+            for (u32 s = 0; s < C::kStages; s++) {
                 ptx::mbarrier_init(full(s), 1);
                 ptx::mbarrier_init(empty(s), C::kWarps);
             }
@@ -62,19 +70,23 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
     }
     u32 used = 0;  // tiles since the start of the block, over all items
 
-    QUATT_NO_UNROLL for (;;) {
+    QUATT_NO_UNROLL
+    for (;;) {
         // ---------------------------------------------------------------- the next item
         if (thread == 0) {
             shared.store(offsetof(Plan, item), ptx::atomic_add(p.work, tile::kNextItem, 1u));
         }
         ptx::barrier_sync();
         const u32 item = shared.load<u32>(offsetof(Plan, item));
-        ptx::barrier_sync();  // read by all before it is written again; 16 bit: nobody reads Q any more
+        ptx::barrier_sync();  // read by all before it is written again; 16 bit: nobody reads Q any
+                              // more
         if (item >= p.work.load(tile::kItems)) {
             break;
         }
-        u32 low = 0, high = p.segment_count - 1;  // the first segment in order whose item_end is above `item`
-        QUATT_NO_UNROLL while (low < high) {
+        u32 low = 0, high = p.segment_count -
+                            1;  // the first segment in order whose item_end is above `item`
+        QUATT_NO_UNROLL
+        while (low < high) {
             const u32 middle = (low + high) / 2;
             if (p.work.load(tile::kHeaderWords + i64(middle)) > item) {
                 high = middle;
@@ -109,32 +121,43 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             const u32 stage = filled % C::kStages;
             if constexpr (C::kFp8) {
                 if (thread == 0) {
-                    const i64 at = (i64(kv_head) * p.k_tiles + seg.k_tile + key_tile) * C::kTileBytes;
+                    const i64 at =
+                        (i64(kv_head) * p.k_tiles + seg.k_tile + key_tile) * C::kTileBytes;
                     if constexpr (kMutant != Mutant::kNoFreeWait) {
                         ptx::mbarrier_wait(empty(stage), (filled / C::kStages + 1) % 2);
                     }
                     ptx::mbarrier_arrive_expect_tx(full(stage), 2 * C::kTileBytes);
-                    ptx::bulk_load(k_stage(stage), p.k8.sub(at, C::kTileBytes), C::kTileBytes, full(stage));
-                    ptx::bulk_load(v_stage(stage), p.v8.sub(at, C::kTileBytes), C::kTileBytes, full(stage));
+                    ptx::bulk_load(k_stage(stage), p.k8.sub(at, C::kTileBytes), C::kTileBytes,
+                                   full(stage));
+                    ptx::bulk_load(v_stage(stage), p.v8.sub(at, C::kTileBytes), C::kTileBytes,
+                                   full(stage));
                 }
             } else {
                 // A thread copies the same chunk of every kStep-th row.
-                constexpr u32 kChunks = C::kRowBytes / 16, kStep = C::kThreads / kChunks, kCopies = C::kKeys / kStep;
+                constexpr u32 kChunks = C::kRowBytes / 16, kStep = C::kThreads / kChunks,
+                              kCopies = C::kKeys / kStep;
                 const u32 row = thread / kChunks, chunk = thread % kChunks;
                 const i64 key = i64(key_tile) * C::kKeys + row;
-                const i64 k_from = k_at + kv_head * p.k_strides.head + key * p.k_strides.token + 8 * chunk;
-                const i64 v_from = v_at + kv_head * p.v_strides.head + key * p.v_strides.token + 8 * chunk;
+                const i64 k_from =
+                    k_at + kv_head * p.k_strides.head + key * p.k_strides.token + 8 * chunk;
+                const i64 v_from =
+                    v_at + kv_head * p.v_strides.head + key * p.v_strides.token + 8 * chunk;
                 const auto copy = [&](u32 i, bool is_real) {
-                    const u32 to = place<C::kPitch>(row + i * kStep, chunk), bytes = is_real ? 16 : 0;
-                    ptx::cp_async<16>(k_stage(stage), to, p.k, is_real ? k_from + i * kStep * p.k_strides.token : 0, bytes);
-                    ptx::cp_async<16>(v_stage(stage), to, p.v, is_real ? v_from + i * kStep * p.v_strides.token : 0, bytes);
+                    const u32 to = place<C::kPitch>(row + i * kStep, chunk),
+                              bytes = is_real ? 16 : 0;
+                    ptx::cp_async<16>(k_stage(stage), to, p.k,
+                                      is_real ? k_from + i * kStep * p.k_strides.token : 0, bytes);
+                    ptx::cp_async<16>(v_stage(stage), to, p.v,
+                                      is_real ? v_from + i * kStep * p.v_strides.token : 0, bytes);
                 };
                 if ((key_tile + 1) * i32(C::kKeys) <= seg.k_len || kMutant == Mutant::kNoZeroFill) {
-                    QUATT_UNROLL for (u32 i = 0; i < kCopies; i++) {
+                    QUATT_UNROLL
+                    for (u32 i = 0; i < kCopies; i++) {
                         copy(i, true);
                     }
                 } else {
-                    QUATT_UNROLL for (u32 i = 0; i < kCopies; i++) {
+                    QUATT_UNROLL
+                    for (u32 i = 0; i < kCopies; i++) {
                         copy(i, key + i * kStep < seg.k_len);
                     }
                 }
@@ -145,31 +168,43 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         // ---------------------------------------------------------------- Q and the rows' state
         u32 q[C::kSharedQ ? 1 : C::kKSteps][4];  // A fragments of 16 rows
         float factor[kLaneRows];
-        const ptx::Shared q_shared = shared.sub(offsetof(Plan, q), C::kSharedQ ? C::kRows * C::kPitch : 16);
-        QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+        const ptx::Shared q_shared =
+            shared.sub(offsetof(Plan, q), C::kSharedQ ? C::kRows * C::kPitch : 16);
+        QUATT_UNROLL
+        for (u32 r = 0; r < kLaneRows; r++) {
             const bool is_real = row_of(r) < seg.q_len;
             const i64 row = i64(head) * p.q_rows + seg.q_row + (is_real ? row_of(r) : 0);
             factor[r] = !C::kFp8 ? p.score_factor : is_real ? p.q_factor.load(row) : 0.0f;
-            QUATT_UNROLL for (u32 s = 0; !C::kSharedQ && s < C::kKSteps; s++) QUATT_UNROLL for (u32 half = 0; half < 2; half++) {
+            QUATT_UNROLL
+            for (u32 s = 0; !C::kSharedQ && s < C::kKSteps; s++)
+                QUATT_UNROLL
+            for (u32 half = 0; half < 2; half++) {
                 u32& a = q[C::kSharedQ ? 0 : s][2 * half + r % 2];
                 a = 0;
                 if (is_real && C::kFp8) {
                     a = p.q8.template load<u32>(row * C::kDim + 32 * s + 16 * half + 4 * t);
                 } else if (is_real) {
-                    a = p.q.template load<u32>(q_at + head * p.q_strides.head + row_of(r) * p.q_strides.token + 16 * s + 8 * half + 2 * t);
+                    a = p.q.template load<u32>(q_at + head * p.q_strides.head +
+                                               row_of(r) * p.q_strides.token + 16 * s + 8 * half +
+                                               2 * t);
                 }
             }
         }
         if constexpr (C::kSharedQ) {
             constexpr u32 kChunks = C::kRowBytes / 16;
-            QUATT_UNROLL for (u32 i = 0; i < C::kRows * kChunks / C::kThreads; i++) {
-                const u32 index = thread + i * C::kThreads, row = index / kChunks, chunk = index % kChunks;
+            QUATT_UNROLL
+            for (u32 i = 0; i < C::kRows * kChunks / C::kThreads; i++) {
+                const u32 index = thread + i * C::kThreads, row = index / kChunks,
+                          chunk = index % kChunks;
                 const bool is_real = item_row + i32(row) < seg.q_len;
-                const i64 at = q_at + head * p.q_strides.head + (item_row + i64(row)) * p.q_strides.token + 8 * chunk;
-                ptx::cp_async<16>(q_shared, place<C::kPitch>(row, chunk), p.q, is_real ? at : 0, is_real ? 16 : 0);
+                const i64 at = q_at + head * p.q_strides.head +
+                               (item_row + i64(row)) * p.q_strides.token + 8 * chunk;
+                ptx::cp_async<16>(q_shared, place<C::kPitch>(row, chunk), p.q, is_real ? at : 0,
+                                  is_real ? 16 : 0);
             }
         }
-        QUATT_UNROLL for (u32 i = 0; i < C::kAhead; i++) {
+        QUATT_UNROLL
+        for (u32 i = 0; i < C::kAhead; i++) {
             if (i32(i) < tiles) {
                 fill(tiles - 1 - i32(i), used + i);
             }
@@ -179,7 +214,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         float l[kLaneRows] = {}, m[kLaneRows], highest[kLaneRows];
         u32 look = 0;           // bit r: the tile before raised m of row r by 8 or more
         bool any_look = false;  // in some row of the warp
-        QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+        QUATT_UNROLL
+        for (u32 r = 0; r < kLaneRows; r++) {
             m[r] = highest[r] = C::kNoReference;
         }
         // Everything summed under the old reference follows, by an exact power of two.
@@ -188,7 +224,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             m[r] = to;
             highest[r] = ptx::max(highest[r], to);
             l[r] *= f;
-            QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
+            QUATT_UNROLL
+            for (u32 n = 0; n < C::kOutTiles; n++) {
                 o[r / 2][n][2 * (r % 2)] *= f;
                 o[r / 2][n][2 * (r % 2) + 1] *= f;
             }
@@ -196,13 +233,15 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
 
         // Where this lane's row of the first ldmatrix is; the others are a constant away. 8 bit:
         u32 k_lanes[C::kFp8 ? C::kKSteps / 2 : 1];
-        QUATT_UNROLL for (u32 i = 0; C::kFp8 && i < C::kKSteps / 2; i++) {
+        QUATT_UNROLL
+        for (u32 i = 0; C::kFp8 && i < C::kKSteps / 2; i++) {
             k_lanes[i] = place<C::kPitch>(lane % 8, 4 * i + lane / 8);
         }
         u32 v_row = place<64>(lane % 8, lane / 8);
         // NOTE: pinned, or the compiler computes them anew in each tile.
         if constexpr (C::kFp8) {
-            QUATT_UNROLL for (u32& x : k_lanes) {
+            QUATT_UNROLL
+            for (u32& x : k_lanes) {
                 ptx::pin(x);
             }
             ptx::pin(v_row);
@@ -213,9 +252,11 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         const u32 v_lane = place<C::kPitch>(lane % 16, lane / 16);
 
         // ---------------------------------------------------------------- key tiles, last to first
-        const auto k_scales = p.k_scale.sub(C::kFp8 ? i64(kv_head) * p.k_tiles + seg.k_tile : 0, C::kFp8 ? tiles : 0);
+        const auto k_scales =
+            p.k_scale.sub(C::kFp8 ? i64(kv_head) * p.k_tiles + seg.k_tile : 0, C::kFp8 ? tiles : 0);
         float next_scale = C::kFp8 && tiles > 0 ? k_scales.load(tiles - 1) : 1.0f;
-        QUATT_NO_UNROLL for (i32 key_tile = tiles - 1; key_tile >= 0; key_tile--) {
+        QUATT_NO_UNROLL
+        for (i32 key_tile = tiles - 1; key_tile >= 0; key_tile--) {
             const u32 stage = used % C::kStages;
             if constexpr (C::kFp8) {
                 if (key_tile >= i32(C::kAhead)) {
@@ -229,7 +270,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                     ptx::cp_async_wait<0>();
                 }
                 if constexpr (kMutant != Mutant::kNoFreeWait) {
-                    ptx::barrier_sync();  // the tile is here for all, and all have left the other stage
+                    ptx::barrier_sync();  // the tile is here for all, and all have left the other
+                                          // stage
                 }
             }
             used++;
@@ -237,7 +279,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
 
             // t = score * scaled[r], in log2 units
             float scaled[kLaneRows];
-            QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+            QUATT_UNROLL
+            for (u32 r = 0; r < kLaneRows; r++) {
                 scaled[r] = factor[r] * next_scale;
             }
             if (C::kFp8 && key_tile > 0) {
@@ -246,34 +289,47 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
 
             float s[C::kBlocks][C::kScoreTiles][4];
             const auto scores = [&](i32 tile) {
-                QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) {
-                    QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+                QUATT_UNROLL
+                for (u32 b = 0; b < C::kBlocks; b++)
+                    QUATT_UNROLL
+                for (u32 n = 0; n < C::kScoreTiles; n++) {
+                    QUATT_UNROLL
+                    for (u32 i = 0; i < 4; i++) {
                         s[b][n][i] = 0;
                     }
                 }
                 if constexpr (C::kFp8) {
-                    QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) QUATT_UNROLL for (u32 i = 0; i < C::kKSteps / 2; i++) {
+                    QUATT_UNROLL
+                    for (u32 n = 0; n < C::kScoreTiles; n++)
+                        QUATT_UNROLL
+                    for (u32 i = 0; i < C::kKSteps / 2; i++) {
                         u32 b[4];  // 8 keys x 64 channels
                         ptx::ldmatrix_x4(b, ks, k_lanes[i] + 8 * n * C::kPitch);
                         multiply<C>(s[0][n], q[2 * i], b[0], b[1]);
                         multiply<C>(s[0][n], q[2 * i + 1], b[2], b[3]);
                     }
                 } else {
-                    QUATT_UNROLL for (u32 step = 0; step < C::kKSteps; step++) {
+                    QUATT_UNROLL
+                    for (u32 step = 0; step < C::kKSteps; step++) {
                         u32 a[C::kBlocks][4];
-                        QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) {
+                        QUATT_UNROLL
+                        for (u32 b = 0; b < C::kBlocks; b++) {
                             if constexpr (C::kSharedQ) {
-                                ptx::ldmatrix_x4(a[b], q_shared, q_lane + 16 * b * C::kPitch + 32 * step);
+                                ptx::ldmatrix_x4(a[b], q_shared,
+                                                 q_lane + 16 * b * C::kPitch + 32 * step);
                             } else {
-                                QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+                                QUATT_UNROLL
+                                for (u32 i = 0; i < 4; i++) {
                                     a[b][i] = q[step][i];
                                 }
                             }
                         }
-                        QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n += 2) {
+                        QUATT_UNROLL
+                        for (u32 n = 0; n < C::kScoreTiles; n += 2) {
                             u32 b[4];  // 16 keys x 16 channels
                             ptx::ldmatrix_x4(b, ks, k_lane + 8 * n * C::kPitch + 32 * step);
-                            QUATT_UNROLL for (u32 i = 0; i < C::kBlocks; i++) {
+                            QUATT_UNROLL
+                            for (u32 i = 0; i < C::kBlocks; i++) {
                                 multiply<C>(s[i][n], a[i], b[0], b[1]);
                                 multiply<C>(s[i][n + 1], a[i], b[2], b[3]);
                             }
@@ -281,24 +337,33 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                     }
                 }
                 if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
-                    QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
-                        const i32 seen = last(row_of(r)) - tile * i32(C::kKeys) - i32(2 * t);  // of this lane's first key on
-                        QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) QUATT_UNROLL for (u32 i = 0; i < 2; i++) {
+                    QUATT_UNROLL
+                    for (u32 r = 0; r < kLaneRows; r++) {
+                        const i32 seen = last(row_of(r)) - tile * i32(C::kKeys) -
+                                         i32(2 * t);  // of this lane's first key on
+                        QUATT_UNROLL
+                        for (u32 n = 0; n < C::kScoreTiles; n++)
+                            QUATT_UNROLL
+                        for (u32 i = 0; i < 2; i++) {
                             float& x = s[r / 2][n][2 * (r % 2) + i];
                             x = i32(8 * n + i) < seen ? x : -INFINITY;
                         }
                     }
                 }
             };
-            // ceil of the row's largest t, NaN ignored. NOTE: pinned, or the compiler hoists it out of the rare branches.
+            // ceil of the row's largest t, NaN ignored. NOTE: pinned, or the compiler hoists it out
+            // of the rare branches.
             const auto ceil_maximum = [&](u32 r) {
-                QUATT_UNROLL for (u32 n = 0; n < C::kScoreTiles; n++) {
+                QUATT_UNROLL
+                for (u32 n = 0; n < C::kScoreTiles; n++) {
                     ptx::pin(s[r / 2][n][2 * (r % 2)]);
                     ptx::pin(s[r / 2][n][2 * (r % 2) + 1]);
                 }
                 float x = ptx::max(s[r / 2][0][2 * (r % 2)], s[r / 2][0][2 * (r % 2) + 1]);
-                QUATT_UNROLL for (u32 n = 1; n < C::kScoreTiles; n++) {
-                    x = ptx::max(x, ptx::max(s[r / 2][n][2 * (r % 2)], s[r / 2][n][2 * (r % 2) + 1]));
+                QUATT_UNROLL
+                for (u32 n = 1; n < C::kScoreTiles; n++) {
+                    x = ptx::max(x,
+                                 ptx::max(s[r / 2][n][2 * (r % 2)], s[r / 2][n][2 * (r % 2) + 1]));
                 }
                 x = ptx::max(x, ptx::shfl_xor(x, 1));
                 x = ptx::max(x, ptx::shfl_xor(x, 2));
@@ -309,14 +374,19 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 fill(key_tile - 1, used);  // here, while the products of the scores are under way
             }
 
-            // Looks. In a warp's first tile the same look finds the reference at once: every row would overflow.
-            const bool is_first = key_tile == tiles - 1, is_border = key_tile % i32(C::kIntervalTiles) == i32(C::kIntervalTiles) - 1;
+            // Looks. In a warp's first tile the same look finds the reference at once: every row
+            // would overflow.
+            const bool is_first = key_tile == tiles - 1,
+                       is_border = key_tile % i32(C::kIntervalTiles) == i32(C::kIntervalTiles) - 1;
             u32 rose = 0;  // bit r: this tile raised m of row r by 8 or more
             if (is_first || (C::kLooks && (is_border || any_look))) {
-                QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+                QUATT_UNROLL
+                for (u32 r = 0; r < kLaneRows; r++) {
                     const float x = ceil_maximum(r);
                     const bool is_number = x > -INFINITY && x < INFINITY;
-                    const bool may_fall = C::kLooks && (is_first || is_border || (look >> r & 1) != 0) && x <= m[r] - C::kRise;
+                    const bool may_fall = C::kLooks &&
+                                          (is_first || is_border || (look >> r & 1) != 0) &&
+                                          x <= m[r] - C::kRise;
                     if (is_number && m[r] == C::kNoReference && is_first) {
                         move(r, x);
                         rose |= 1u << r;
@@ -329,21 +399,29 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             u32 pf[C::kBlocks][C::kPSteps][4];  // P as A fragments
             float sum[kLaneRows];
             bool any_rose = is_first;
-            QUATT_NO_UNROLL for (bool redone = false;; redone = true) {
-                QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+            QUATT_NO_UNROLL
+            for (bool redone = false;; redone = true) {
+                QUATT_UNROLL
+                for (u32 r = 0; r < kLaneRows; r++) {
                     sum[r] = 0;
                 }
                 bool over[kLaneRows];
-                QUATT_UNROLL for (u32 b = 0; b < C::kBlocks; b++) {
+                QUATT_UNROLL
+                for (u32 b = 0; b < C::kBlocks; b++) {
                     u32 top[2] = {0, 0};  // bits that show a code at the end of its range
-                    QUATT_UNROLL for (u32 step = 0; step < C::kPSteps; step++) QUATT_UNROLL for (u32 i = 0; i < 4; i++) {
+                    QUATT_UNROLL
+                    for (u32 step = 0; step < C::kPSteps; step++)
+                        QUATT_UNROLL
+                    for (u32 i = 0; i < 4; i++) {
                         // Register i of an A fragment: row half i % 2, keys of score tile(s) n.
                         const u32 half = i % 2, r = 2 * b + half;
                         const u32 n = C::kFp8 ? 4 * step + 2 * (i / 2) : 2 * step + i / 2;
                         const float c = C::kExponent - m[r];
                         float e[C::kFp8 ? 4 : 2];
-                        QUATT_UNROLL for (u32 j = 0; j < (C::kFp8 ? 4 : 2); j++) {
-                            e[j] = ptx::ex2(ptx::fma(s[b][n + j / 2][2 * half + j % 2], scaled[r], c));
+                        QUATT_UNROLL
+                        for (u32 j = 0; j < (C::kFp8 ? 4 : 2); j++) {
+                            e[j] =
+                                ptx::ex2(ptx::fma(s[b][n + j / 2][2 * half + j % 2], scaled[r], c));
                             sum[r] = step == 0 && i < 2 && j == 0 ? e[j] : sum[r] + e[j];
                         }
                         if constexpr (C::kFp8) {
@@ -356,18 +434,21 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                             pf[b][step][i] = ptx::pack_bf16x2(e[0], e[1]);
                         }
                     }
-                    QUATT_UNROLL for (u32 half = 0; half < 2; half++) {
+                    QUATT_UNROLL
+                    for (u32 half = 0; half < 2; half++) {
                         // bf16: the row's sum counts, a quarter of which some lane must have.
-                        over[2 * b + half] = C::kArithmetic == Arithmetic::kBf16 ? !(sum[2 * b + half] < 0x1p62f)
-                                             : C::kFp8                           ? (top[half] & 0x80808080u) != 0
-                                                                                 : (top[half] & 0x80008000u) != 0;
+                        over[2 * b + half] = C::kArithmetic == Arithmetic::kBf16
+                                                 ? !(sum[2 * b + half] < 0x1p62f)
+                                             : C::kFp8 ? (top[half] & 0x80808080u) != 0
+                                                       : (top[half] & 0x80008000u) != 0;
                     }
                 }
                 if (redone || kMutant == Mutant::kNoRedo) {
                     break;  // NOTE: NaN would ask for ever
                 }
                 bool any_over = over[0];
-                QUATT_UNROLL for (u32 r = 1; r < kLaneRows; r++) {
+                QUATT_UNROLL
+                for (u32 r = 1; r < kLaneRows; r++) {
                     any_over = any_over || over[r];
                 }
                 if (!ptx::any(any_over)) {
@@ -375,12 +456,14 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 }
                 if constexpr (!C::kFp8) {
                     u32 tile = u32(key_tile);
-                    ptx::pin(tile);  // NOTE: or its masks are prepared on the common path
+                    ptx::pin(tile);     // NOTE: or its masks are prepared on the common path
                     scores(i32(tile));  // its registers have gone to P
                 }
                 any_rose = false;
-                QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
-                    bool row_over = (ptx::ballot(over[r]) >> (lane & 28u) & 0xFu) != 0;  // the same in the four lanes of a row
+                QUATT_UNROLL
+                for (u32 r = 0; r < kLaneRows; r++) {
+                    bool row_over = (ptx::ballot(over[r]) >> (lane & 28u) & 0xFu) !=
+                                    0;  // the same in the four lanes of a row
                     if constexpr (C::kArithmetic == Arithmetic::kBf16) {
                         float all = sum[r] + ptx::shfl_xor(sum[r], 1);
                         all += ptx::shfl_xor(all, 2);
@@ -398,29 +481,36 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             if (C::kLooks) {
                 look = rose;
             }
-            QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+            QUATT_UNROLL
+            for (u32 r = 0; r < kLaneRows; r++) {
                 l[r] += sum[r];
             }
 
             if constexpr (C::kFp8) {
-                QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
+                QUATT_UNROLL
+                for (u32 n = 0; n < C::kOutTiles; n++) {
                     u32 b[4];  // 8 channels x 64 keys
                     ptx::ldmatrix_x4(b, vs, v_row + 8 * n * 64);
                     multiply<C>(o[0][n], pf[0][0], b[0], b[1]);
                     multiply<C>(o[0][n], pf[0][1], b[2], b[3]);
                 }
                 if constexpr (kMutant != Mutant::kNoProxyFence) {
-                    ptx::fence_proxy_async();  // our reads come before the copy that refills the stage
+                    ptx::fence_proxy_async();  // our reads come before the copy that refills the
+                                               // stage
                 }
                 ptx::syncwarp();
                 if (lane == 0) {
                     ptx::mbarrier_arrive(empty(stage));
                 }
             } else {
-                QUATT_UNROLL for (u32 step = 0; step < C::kPSteps; step++) QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n += 2) {
+                QUATT_UNROLL
+                for (u32 step = 0; step < C::kPSteps; step++)
+                    QUATT_UNROLL
+                for (u32 n = 0; n < C::kOutTiles; n += 2) {
                     u32 b[4];  // 16 keys x 16 channels
                     ptx::ldmatrix_x4_trans(b, vs, v_lane + 16 * step * C::kPitch + 16 * n);
-                    QUATT_UNROLL for (u32 i = 0; i < C::kBlocks; i++) {
+                    QUATT_UNROLL
+                    for (u32 i = 0; i < C::kBlocks; i++) {
                         multiply<C>(o[i][n], pf[i][step], b[0], b[1]);
                         multiply<C>(o[i][n + 1], pf[i][step], b[2], b[3]);
                     }
@@ -436,7 +526,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         // NOTE: read again, so that what only the results need takes no registers in the loop.
         const tile::Segment to = tile::load_segment(p.segments, segment);
         const i64 scales_at = (i64(segment) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
-        QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+        QUATT_UNROLL
+        for (u32 r = 0; r < kLaneRows; r++) {
             l[r] += ptx::shfl_xor(l[r], 1);
             l[r] += ptx::shfl_xor(l[r], 2);
             const bool has_key = l[r] != 0;  // NaN is one
@@ -445,45 +536,59 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 if constexpr (C::kFp8) {
                     lse += p.lse_shift.load(i64(head) * p.q_rows + to.q_row + row_of(r));
                 }
-                p.lse.store(to.lse + head * p.lse_head + row_of(r) * p.lse_token, has_key ? lse : -INFINITY);
+                p.lse.store(to.lse + head * p.lse_head + row_of(r) * p.lse_token,
+                            has_key ? lse : -INFINITY);
             }
             const float inverse = has_key ? 1.0f / l[r] : 0.0f;
-            QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
+            QUATT_UNROLL
+            for (u32 n = 0; n < C::kOutTiles; n++) {
                 float &y0 = o[r / 2][n][2 * (r % 2)], &y1 = o[r / 2][n][2 * (r % 2) + 1];
                 y0 *= inverse;
                 y1 *= inverse;
                 if constexpr (C::kFp8) {
-                    const auto scale = p.v_scale.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
+                    const auto scale =
+                        p.v_scale.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
                     const auto mean = p.v_mean.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
                     y0 = ptx::fma(y0, scale.x, has_key ? mean.x : 0.0f);
                     y1 = ptx::fma(y1, scale.y, has_key ? mean.y : 0.0f);
                 }
             }
         }
-        // emit(element of out, channel, y of it, y of the next channel). NOTE: the cases are apart, and each small, or the compiler
-        // keeps a loop and moves o to local memory.
+        // emit(element of out, channel, y of it, y of the next channel). NOTE: the cases are apart,
+        // and each small, or the compiler keeps a loop and moves o to local memory.
         const auto each = [&](auto&& emit) {
-            QUATT_UNROLL for (u32 r = 0; r < kLaneRows; r++) {
+            QUATT_UNROLL
+            for (u32 r = 0; r < kLaneRows; r++) {
                 if (row_of(r) < to.q_len) {
-                    const i64 at = to.out + head * p.out_strides.head + row_of(r) * p.out_strides.token;
-                    QUATT_UNROLL for (u32 n = 0; n < C::kOutTiles; n++) {
+                    const i64 at =
+                        to.out + head * p.out_strides.head + row_of(r) * p.out_strides.token;
+                    QUATT_UNROLL
+                    for (u32 n = 0; n < C::kOutTiles; n++) {
                         const u32 channel = 8 * n + 2 * t;
                         if (channel < p.out_channels) {
-                            emit(at, channel, o[r / 2][n][2 * (r % 2)], o[r / 2][n][2 * (r % 2) + 1]);
+                            emit(at, channel, o[r / 2][n][2 * (r % 2)],
+                                 o[r / 2][n][2 * (r % 2) + 1]);
                         }
                     }
                 }
             }
         };
-        const auto pack = [&](float x, float y) { return p.out_type == Params::Out::kF16 ? ptx::pack_f16x2(x, y) : ptx::pack_bf16x2(x, y); };
+        const auto pack = [&](float x, float y) {
+            return p.out_type == Params::Out::kF16 ? ptx::pack_f16x2(x, y) : ptx::pack_bf16x2(x, y);
+        };
         if (p.pairs && p.out_type == Params::Out::kF32) {
-            each([&](i64 at, u32 channel, float x, float y) { p.out32.store(at + channel, ptx::F32x2{x, y}); });
+            each([&](i64 at, u32 channel, float x, float y) {
+                p.out32.store(at + channel, ptx::F32x2{x, y});
+            });
         } else if (p.pairs) {
-            each([&](i64 at, u32 channel, float x, float y) { p.out16.store(at + channel, pack(x, y)); });
+            each([&](i64 at, u32 channel, float x, float y) {
+                p.out16.store(at + channel, pack(x, y));
+            });
         } else {
             each([&](i64 at, u32 channel, float x, float y) {
                 const u32 packed = pack(x, y);
-                const i64 first = at + channel * p.out_strides.channel, second = first + p.out_strides.channel;
+                const i64 first = at + channel * p.out_strides.channel,
+                          second = first + p.out_strides.channel;
                 const bool both = channel + 1 < p.out_channels;
                 if (p.out_type == Params::Out::kF32) {
                     p.out32.store(first, x);
