@@ -1,6 +1,7 @@
 // The C interface: checks pointers, keeps the last error, lets no exception out.
 #include <quatt/quatt.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -82,9 +83,8 @@ Status copy_text(const std::string& s, char* to, std::size_t capacity, std::size
 }
 
 void copy_name(const std::string& s, char* to, std::size_t capacity) {
-    const std::size_t n = std::min(capacity - 1, s.size());
-    std::memset(to, 0, capacity);
-    std::memcpy(to, s.data(), n);
+    std::fill_n(to, capacity, '\0');
+    std::copy_n(s.data(), std::min(capacity - 1, s.size()), to);
 }
 
 template <class T>

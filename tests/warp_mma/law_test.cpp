@@ -44,6 +44,66 @@ double largest_score(const Profile& p, std::int64_t keys) {
     return std::max({high - low, std::fabs(low), std::fabs(high)}) + 8;
 }
 
+// `light`: only keys 9 and more below the highest have a V, and differences count relative to the
+// result that is then left, however small: a reference that stays too high loses their codes, and
+// the codes of keys above them would hide it. Neighbouring keys have opposite V, so that V has no
+// mean to take out.
+void check_light(Case& c, const char* recipe, const Profile& p) {
+    const std::int64_t keys = c.spec.tokens_k;
+    double high = -kInf;
+    for (std::int64_t j = 0; j < keys; j++) {
+        high = std::max(high, p.t(j));
+    }
+    const auto is_light = [&](std::int64_t j) { return j < keys && p.t(j) <= high - 9; };
+    Random random(c.spec.seed + 5);
+    std::vector<double> v(static_cast<std::size_t>(c.spec.dim));
+    bool has_pair = false, any = false;
+    std::vector<std::vector<double>> rows(static_cast<std::size_t>(keys),
+                                          std::vector<double>(v.size(), 0.0));
+    for (std::int64_t j = 0; j < keys; j++) {
+        if (!is_light(j)) {
+            continue;
+        }
+        if (!has_pair && is_light(j + 1)) {
+            std::generate(v.begin(), v.end(), [&] { return on_grid(random.normal()); });
+            rows[static_cast<std::size_t>(j)] = v;
+            has_pair = any = true;
+        } else if (has_pair) {
+            std::transform(v.begin(), v.end(), rows[static_cast<std::size_t>(j)].begin(),
+                           [](double x) { return -x; });
+            has_pair = false;
+        }
+    }
+    if (!any) {
+        return;
+    }
+    fill(c.v, [&](const Extents& i) {
+        return rows[static_cast<std::size_t>(i[1])][static_cast<std::size_t>(i[3])];
+    });
+    const Results want = compute(c, "emulate", recipe, [](Problem& x) { x.key_tile = 64; });
+    const Results got = compute(c, "simt:sm_120", recipe);
+    const auto channels = static_cast<std::size_t>(want.channels);
+    double error = 0, norm = 0;
+    for (std::size_t row = 0; row * channels < want.out.size(); row++) {
+        if (row % 5 == 3 || row % 7 == 5) {
+            continue;  // rows that do not follow the profile
+        }
+        double e = 0, n = 0;
+        for (std::size_t i = row * channels; i < (row + 1) * channels; i++) {
+            e += (got.out[i] - want.out[i]) * (got.out[i] - want.out[i]);
+            n += want.out[i] * want.out[i];
+        }
+        error += n > 0 ? e / n : e;
+        norm += 1;
+    }
+    // Codes flip at a rate of some 2^-22 |t| times the codes an octave, and move a result by a
+    // sixteenth of one key's part.
+    const double t = largest_score(p, keys);
+    EXPECT_LE(std::sqrt(error / norm),
+              is(recipe, "fp8") ? 1e-3 * std::max(1., t / 16) : 3e-4 * std::max(1., t / 16))
+        << recipe << ", light keys, " << p.name << ", " << c.spec;
+}
+
 void check(const Profile& p, std::int64_t rows, std::int64_t keys, bool causal = false) {
     static int n = 0;
     for (const char* recipe : kRecipes) {
@@ -63,6 +123,9 @@ void check(const Profile& p, std::int64_t rows, std::int64_t keys, bool causal =
         });
         EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, largest_score(p, keys)))
             << p.name << ", " << rows << " x " << keys;
+        if (!causal) {
+            check_light(c, recipe, p);
+        }
     }
 }
 
@@ -121,6 +184,45 @@ TEST(Law, LooksAfterARiseAndTheLimitOfFalls) {
                                                          : 0.;
                }},
               20, 320);
+    }
+}
+
+// What only keys far below a dominating one show: m falls after a rise of 8 and not after one of 7,
+// to 40 below the highest and not further, and in the first tile of an interval without any rise.
+TEST(Law, LightKeys) {
+    const auto tile = [](std::int64_t j) { return j / 64; };
+    const auto odd = [](std::int64_t j) { return static_cast<double>(j % 2); };
+    for (const double rise : {6., 7., 8., 9., 16.}) {
+        // Tiles as met: 0, a rise of so much (exactly: the noise is next to nothing), far below.
+        check({"a rise of " + std::to_string(rise),
+               [=](std::int64_t j) {
+                   return tile(j) == 4 ? 0. : tile(j) == 3 ? rise : rise - 21 + odd(j);
+               },
+               1e-3},
+              12, 320);
+        check({"slow rises, then a fall",
+               [=](std::int64_t j) {
+                   return tile(j) >= 2 ? rise / 2 * static_cast<double>(5 - tile(j))
+                                       : -12. + odd(j);
+               },
+               1e-3},
+              12, 384);
+    }
+    for (const double depth : {30., 39., 41., 47., 51., 53., 54., 56.}) {
+        check({"a fall of " + std::to_string(depth),
+               [=](std::int64_t j) { return tile(j) >= 2 ? 0. : -depth; }, .5},
+              12, 256);
+        check({"a key above by " + std::to_string(depth),
+               [=](std::int64_t j) { return j == 200 ? 0. : -depth; }, .5},
+              12, 256);
+    }
+    // The interval begins after tiles that are high and do not rise: only its look finds the fall.
+    for (const std::int64_t first_low : {2304, 2240, 2368}) {
+        for (const double depth : {14., 20.}) {
+            check({"low from key " + std::to_string(first_low) + " on by " + std::to_string(depth),
+                   [=](std::int64_t j) { return j >= first_low ? 0. : -depth; }, .5},
+                  3, 2500);
+        }
     }
 }
 
