@@ -89,12 +89,13 @@ int run_info() {
         if (quatt_kernel_get_info(i, &info) != QUATT_OK) {
             throw Error(quatt_last_error());
         }
-        const std::vector<std::vector<std::string>> cells = {{info.name},
-                                                             {info.device},
-                                                             wrap(info.recipes, 20),
-                                                             wrap(info.head_dims, 12),
-                                                             wrap(info.dtypes, 26),
-                                                             wrap(info.features, 30)};
+        const std::vector<std::vector<std::string>> cells = {
+            {info.name},
+            wrap(std::string(info.device) + " " + info.compute, 9),
+            wrap(info.recipes, 20),
+            wrap(info.head_dims, 12),
+            wrap(info.dtypes, 26),
+            wrap(info.features, 30)};
         std::size_t lines = 0;
         for (const auto& cell : cells) {
             lines = std::max(lines, cell.size());

@@ -315,6 +315,7 @@ typedef struct quatt_kernel_info {
     size_t struct_size;
     const char* name;
     const char* device;
+    const char* compute; /* compute capabilities that this build has code for; "" on host devices */
     const char* recipes;
     const char* head_dims;
     const char* dtypes;

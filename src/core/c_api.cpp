@@ -439,6 +439,7 @@ quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
         const core::Kernel& k = *core::kernels()[static_cast<std::size_t>(index)];
         info->name = k.name;
         info->device = core::backend_name(k.backend);
+        info->compute = k.compute;
         info->recipes = k.recipes;
         info->head_dims = k.head_dims;
         info->dtypes = k.dtypes;

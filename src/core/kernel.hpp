@@ -32,7 +32,7 @@ struct Kernel {
     quatt_backend backend;
     bool host;      // runs on the host: workspace and tensors are host memory
     bool fallback;  // may serve another device where the caller allows it
-    const char *recipes, *head_dims, *dtypes, *features;
+    const char *compute, *recipes, *head_dims, *dtypes, *features;
     void (*refuse)(const quatt_problem& p, const quatt_device& d, Reasons& reasons);
     Choice (*choose)(const quatt_problem& p, const Shape& s, const quatt_device& d);
     Status (*run)(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace,

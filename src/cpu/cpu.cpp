@@ -36,6 +36,7 @@ const Kernel kCpuKernel = {
     QUATT_BACKEND_CPU,
     true,
     true,
+    "",
     "bf16 f16 fp8 fp8_head int8_fp8 nvfp4 nvfp4_fp8",
     "1..256",
     "q, k, v: f32 bf16 f16 e4m3 in any mix; out: bf16 f16 f32",

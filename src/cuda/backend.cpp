@@ -159,7 +159,7 @@ void refuse_gpu(const quatt_problem& p, const quatt_device& d, Reasons& reasons)
     const int arch = d.compute_major * 10 + d.compute_minor;
     if (arch != 90 && arch != 120 && arch != 121) {
         reasons.push_back(text("compute capability is ", d.compute_major, ".", d.compute_minor,
-                               "; this build has 9.0, 12.0 and 12.1"));
+                               "; this build has ", kCompute));
     }
     refuse(p, reasons);
 }

@@ -6,6 +6,9 @@
 
 namespace quatt::cuda {
 
+// Compute capabilities that the kernels are built for.
+inline constexpr const char* kCompute = "9.0 12.0 12.1";
+
 void refuse_gpu(const quatt_problem& p, const quatt_device& d, core::Reasons& reasons);
 [[nodiscard]] core::Choice choose_gpu(const quatt_problem& p, const core::Shape& s,
                                       const quatt_device& d);

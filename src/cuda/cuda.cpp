@@ -58,10 +58,11 @@ bool is_device_memory(const void* p) {
     return cuda::is_native_memory(p);
 }
 
-const Kernel kCudaKernel = {
-    "warp_mma", QUATT_BACKEND_CUDA, false,  false,  "bf16 f16 fp8", "1..128",
-    kDtypes,    kFeatures,          refuse, choose, run_native};
-const Kernel kEmuKernel = {"warp_mma", QUATT_BACKEND_EMU, false,  false,  "bf16 f16 fp8", "1..128",
-                           kDtypes,    kFeatures,         refuse, choose, run_native};
+const Kernel kCudaKernel = {"warp_mma",     QUATT_BACKEND_CUDA, false,   false,     cuda::kCompute,
+                            "bf16 f16 fp8", "1..128",           kDtypes, kFeatures, refuse,
+                            choose,         run_native};
+const Kernel kEmuKernel = {"warp_mma",     QUATT_BACKEND_EMU, false,   false,     cuda::kCompute,
+                           "bf16 f16 fp8", "1..128",          kDtypes, kFeatures, refuse,
+                           choose,         run_native};
 
 }  // namespace quatt::core

@@ -54,6 +54,7 @@ const Kernel kSimtKernel = {
     QUATT_BACKEND_SIMT,
     true,
     false,
+    cuda::kCompute,
     "bf16 f16 fp8",
     "1..128",
     "q, k, v: all bf16 or all f16 (bf16 and f16: their own); out: bf16 f16 f32",
