@@ -1,6 +1,4 @@
 // quatt attend: attention over the tensors of a file, into another file.
-#include <sys/stat.h>
-
 #include <quatt/attention.hpp>
 
 #include <chrono>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "commands.hpp"
+#include "files.hpp"
 #include "layer.hpp"
 #include "output.hpp"
 #include "progress.hpp"
@@ -25,13 +24,6 @@ Dtype file_dtype(quatt_dtype dtype) {
         default:
             return Dtype::kBf16;
     }
-}
-
-bool same_file(const std::string& a, const std::string& b) {
-    struct stat x {};
-    struct stat y {};
-    return ::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
 }
 
 std::string choose_layer(const SafetensorsFile& file, const AttendOptions& options) {
@@ -89,10 +81,11 @@ int run_attend(const AttendOptions& options) {
     if (same_file(options.input, options.output)) {
         throw UsageError("the output " + in_quotes(options.output) + " is the input file");
     }
+    const Device device = host_device("attend", options.problem.device);
+    probe_file(options.output);
     const SafetensorsFile file(options.input);
     const LayerInput layer(file, choose_layer(file, options), options.problem.sink);
     const Semantics semantics = resolve_semantics(file, layer, options.problem);
-    const Device device(options.problem.device);
     Problem problem = make_problem(layer, semantics, options.problem, options.recipe);
     problem.zero_tail = 1;  // a file has no rows that are "left untouched"
 
@@ -161,6 +154,12 @@ int run_attend(const AttendOptions& options) {
         std::string text;
         for (const std::string& note : layer.notes()) {
             text += "note: " + note + "\n";
+        }
+        if (const std::string note = incomplete_note(file); !options.layer && !note.empty()) {
+            text += "note: " + note + "\n";
+        }
+        if (device.backend == QUATT_BACKEND_REFERENCE) {
+            text += "note: device reference is exact; recipe " + options.recipe + " is ignored\n";
         }
         text += layer.where() + ": " + layer.shape_text() + "\n" + semantics.text() + "\n" +
                 "recipe " + options.recipe + ", kernel " + plan->kernel + ", key tile " +

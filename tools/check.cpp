@@ -164,6 +164,19 @@ HeadErrors compare(const Results& result, const Results& reference,
     return e;
 }
 
+bool all_zero(const Results& reference, std::span<const std::int64_t> rows, std::int64_t head) {
+    std::vector<float> r;
+    for (std::int64_t item = 0; item < reference.items(); ++item) {
+        for (const std::int64_t token : rows) {
+            reference.load(item, token, head, r);
+            if (std::ranges::any_of(r, [](float value) { return value != 0.0F; })) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 LightMass light_mass(const Results& reference, std::span<const std::int64_t> rows,
                      std::int64_t head) {
     LightMass mass;
@@ -185,7 +198,7 @@ public:
         : input_(file, name, options.problem.sink),
           semantics_(resolve_semantics(file, input_, options.problem)),
           options_(options),
-          device_(options.problem.device),
+          device_(host_device("check", options.problem.device)),
           out_dtype_(options.problem.out_dtype.value_or(QUATT_F32)) {
         for (const std::string& recipe : options.recipes) {
             Problem problem = make_problem(input_, semantics_, options.problem, recipe);
@@ -240,6 +253,7 @@ private:
         r.head_dim_v = input_.head_dim_v();
         r.semantics = semantics_;
         r.notes = input_.notes();
+        r.finite_inputs = input_.finite();
         r.rows_compared = static_cast<std::int64_t>(rows_.size()) * r.batch;
         for (std::size_t i = 0; i < options_.recipes.size(); ++i) {
             r.recipes.push_back({.recipe = options_.recipes[i], .plan = plans_[i], .heads = {}});
@@ -260,6 +274,7 @@ private:
         attend(exact, "reference");
         for (std::int64_t head = 0; head < reference.heads(); ++head) {
             layer.light.push_back(light_mass(reference, rows_, head));
+            layer.zero_reference = layer.zero_reference && all_zero(reference, rows_, head);
         }
         progress.advance();
 
@@ -337,6 +352,18 @@ std::vector<std::size_t> RecipeResult::worst_heads() const {
 }
 
 int run_check(const CheckOptions& options) {
+    const bool to_file = !options.json.empty() && options.json != "-";
+    if (to_file && same_file(options.input, options.json)) {
+        throw UsageError("the output " + in_quotes(options.json) + " is the input file");
+    }
+    if (host_device("check", options.problem.device).backend == QUATT_BACKEND_REFERENCE) {
+        throw UsageError(
+            "--device is 'reference', which ignores the recipe and is what check compares with; "
+            "allowed is one of cpu, emulate, simt:ARCH");
+    }
+    if (to_file) {
+        probe_file(options.json);
+    }
     const SafetensorsFile file(options.input);
     std::vector<LayerCheck> checks;
     std::int64_t steps = 0;
@@ -344,8 +371,11 @@ int run_check(const CheckOptions& options) {
         checks.emplace_back(file, layer, options);
         steps += checks.back().steps();
     }
-    CheckReport report{options.input, options.problem.device, options.seed,
-                       options.rows,  options.bound,          {}};
+    CheckReport report{
+        options.input, options.problem.device, options.seed, options.rows, options.bound, {}, {}};
+    if (const std::string note = incomplete_note(file); options.layers.empty() && !note.empty()) {
+        report.notes.push_back(note);
+    }
     {
         Progress progress("check", steps, options.quiet);
         for (LayerCheck& check : checks) {
@@ -356,12 +386,12 @@ int run_check(const CheckOptions& options) {
         print(check_json(report));
         return kExitOk;
     }
-    if (!options.json.empty()) {
+    print(check_text(report));
+    if (to_file) {
         const std::string json = check_json(report);
         const std::span<const std::byte> piece = std::as_bytes(std::span(json));
         write_file(options.json, std::span(&piece, 1));
     }
-    print(check_text(report));
     return kExitOk;
 }
 

@@ -51,6 +51,8 @@ struct LayerResult {
     bool packed = false;
     Semantics semantics;
     std::vector<std::string> notes;
+    bool finite_inputs = true;
+    bool zero_reference = true;  // in all rows compared: there is nothing to be close to
     std::int64_t rows_compared = 0;
     std::vector<LightMass> light;  // [query head]
     std::vector<RecipeResult> recipes;
@@ -69,6 +71,7 @@ struct CheckReport {
     std::uint64_t seed = 0;
     std::int64_t rows_asked = 0;
     double bound = 0.0;
+    std::vector<std::string> notes;  // on the file
     std::vector<LayerResult> layers;
 };
 

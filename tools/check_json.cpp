@@ -78,10 +78,15 @@ Json layer_of(const LayerResult& layer, double bound) {
 }  // namespace
 
 std::string check_json(const CheckReport& report) {
-    Json json = {{"schema", "quatt.check"},          {"version", kVersion},
-                 {"quatt_version", quatt_version()}, {"file", report.file},
-                 {"device", report.device},          {"seed", report.seed},
-                 {"rows", report.rows_asked},        {"bound", number(report.bound)},
+    Json json = {{"schema", "quatt.check"},
+                 {"version", kVersion},
+                 {"quatt_version", quatt_version()},
+                 {"file", report.file},
+                 {"device", report.device},
+                 {"seed", report.seed},
+                 {"rows", report.rows_asked},
+                 {"bound", number(report.bound)},
+                 {"notes", report.notes},
                  {"layers", Json::array()}};
     for (const LayerResult& layer : report.layers) {
         json["layers"].push_back(layer_of(layer, report.bound));

@@ -30,9 +30,12 @@ double worst_error(const RecipeResult& recipe) {
     return recipe.heads[recipe.worst_heads().front()].rel_l2;
 }
 
-// Four decimals, so that columns line up; more where they would show nothing.
+// Four decimals, so that columns line up; more where they would show nothing, an exponent where
+// they would be many.
 std::string number(double value) {
-    return value == 0.0 || value < 5e-4 ? format_significant(value, 2) : format_fixed(value, 4);
+    return value < 5e-4   ? format_significant(value, 2)
+           : value >= 1e6 ? format_significant(value, 5)
+                          : format_fixed(value, 4);
 }
 
 std::string worst_text(const RecipeResult& recipe) {
@@ -104,9 +107,7 @@ std::string light_table(const CheckReport& report) {
     return table.text();
 }
 
-}  // namespace
-
-Recommendation recommend(const LayerResult& layer, double bound) {
+Recommendation recommend_by_error(const LayerResult& layer, double bound) {
     const std::string limit = shortest(bound);
     std::optional<std::size_t> best;
     std::optional<std::size_t> closest;
@@ -138,11 +139,29 @@ Recommendation recommend(const LayerResult& layer, double bound) {
             "no recommendation, because no recipe gives finite results in every head."};
 }
 
+}  // namespace
+
+Recommendation recommend(const LayerResult& layer, double bound) {
+    Recommendation r =
+        layer.zero_reference
+            ? Recommendation{std::nullopt,
+                             "no recommendation, because there is nothing to compare: the exact "
+                             "result is 0 in every row compared."}
+            : recommend_by_error(layer, bound);
+    if (!layer.finite_inputs) {
+        r.sentence += " The inputs are not finite (see the notes).";
+    }
+    return r;
+}
+
 std::string check_text(const CheckReport& report) {
     const LayerResult& first = report.layers.front();
     std::string out = printable(report.file, 200) + "\n";
     out += grouped(report, [](const LayerResult& layer) { return layer.shape_text; });
     out += grouped(report, [](const LayerResult& layer) { return layer.semantics.text(); });
+    for (const std::string& note : report.notes) {
+        out += "note: " + note + "\n";
+    }
     for (const LayerResult& layer : report.layers) {
         for (const std::string& note : layer.notes) {
             out += "note: " + note + "\n";

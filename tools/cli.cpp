@@ -191,18 +191,21 @@ std::string recipe_value(const std::string& flag, const std::string& text) {
 }
 
 std::string kernel_value(const std::string& flag, const std::string& text) {
-    std::string allowed;
+    std::vector<std::string> names;  // several kernels may share one
     for (std::int32_t i = 0; i < quatt_kernel_count(); ++i) {
         quatt_kernel_info info{};
         info.struct_size = sizeof(info);
-        if (quatt_kernel_get_info(i, &info) == QUATT_OK) {
-            if (text == info.name) {
-                return text;
-            }
-            allowed += (allowed.empty() ? "" : ", ") + std::string(info.name);
+        if (quatt_kernel_get_info(i, &info) != QUATT_OK) {
+            throw Error(quatt_last_error());
+        }
+        if (text == info.name) {
+            return text;
+        }
+        if (std::ranges::find(names, info.name) == names.end()) {
+            names.emplace_back(info.name);
         }
     }
-    bad_value(flag, text, "one of " + allowed);
+    bad_value(flag, text, "one of " + join(names));
 }
 
 std::string device_value(const std::string& flag, const std::string& text) {
@@ -284,10 +287,13 @@ public:
             to = integer(flag, given, min, max);
         });
     }
-    void text(const std::string& names, const std::string& type, const std::string& text,
-              std::string& to) {
-        value(names, type, text,
-              [&to](const std::string&, const std::string& given) { to = given; });
+    void file(const std::string& names, const std::string& text, std::string& to) {
+        value(names, "FILE", text, [&to](const std::string& flag, const std::string& given) {
+            if (given.empty()) {
+                bad_value(flag, given, "the name of a file");
+            }
+            to = given;
+        });
     }
     CLI::Option* flag(const std::string& names, const std::string& text, bool& to) {
         return app_.add_flag(names, to, text)->group(group_)->disable_flag_override();
@@ -309,7 +315,8 @@ void add_quiet(Flags& flags, bool& quiet, const std::string& text) {
 }
 
 // Of attend and check.
-void add_problem(CLI::App& app, Flags& flags, ProblemOptions& p, const std::string& out_dtype) {
+void add_problem(CLI::App& app, Flags& flags, ProblemOptions& p, const std::string& out_dtype,
+                 const std::string& devices) {
     flags.group("Problem");
     app.add_flag_callback(
            "--causal", [&p] { p.causal = true; },
@@ -339,10 +346,9 @@ void add_problem(CLI::App& app, Flags& flags, ProblemOptions& p, const std::stri
                     p.out_dtype = named(flag, text, kOutTypes);
                 });
     flags.group("How");
-    flags.value("--device", "D", "cpu (default), reference or emulate",
-                [&p](const std::string& flag, const std::string& text) {
-                    p.device = device_value(flag, text);
-                });
+    flags.value("--device", "D", devices, [&p](const std::string& flag, const std::string& text) {
+        p.device = device_value(flag, text);
+    });
     flags.value("--kernel", "K", "this entry of the support table only (see quatt info)",
                 [&p](const std::string& flag, const std::string& text) {
                     p.kernel = kernel_value(flag, text);
@@ -398,8 +404,10 @@ void add_explain(CLI::App& program, ExplainOptions& o, Action& action) {
                     });
     flags.number("--seqlen-q", 0, kMaxTokens, "query tokens, where they differ", o.seqlen_q);
     flags.number("--seqlen-k", 0, kMaxTokens, "key tokens, where they differ", o.seqlen_k);
-    flags.flag("--packed", "one packed stream [tokens, heads, head size] instead of a batch",
-               o.packed);
+    flags
+        .flag("--packed", "one packed stream [tokens, heads, head size] instead of a batch",
+              o.packed)
+        ->excludes("--batch");
     flags
         .value("--segments", "A,B,C", "packed, with segments of these lengths",
                [&o](const std::string& flag, const std::string& text) {
@@ -494,8 +502,7 @@ void add_attend(CLI::App& program, AttendOptions& o, Action& action) {
         "--out-dtype f32");
     Flags flags(app);
     app.add_option("IN", o.input, kInputText)->required()->type_name("IN.safetensors");
-    flags.text("-o,--output", "FILE", "where the result goes (required); replaced in one step",
-               o.output);
+    flags.file("-o,--output", "where the result goes (required); replaced in one step", o.output);
     app.get_option("--output")->required();
     flags
         .value("--recipe", "R", "see quatt info (required)",
@@ -507,7 +514,8 @@ void add_attend(CLI::App& program, AttendOptions& o, Action& action) {
                 [&o](const std::string&, const std::string& text) { o.layer = text; });
     flags.flag("--lse", "write the log-sum-exp of each row too (natural log)", o.lse);
     add_problem(app, flags, o.problem,
-                "bf16, f16 or f32 (default: that of q; bf16 where q is F8_E4M3)");
+                "bf16, f16 or f32 (default: that of q; bf16 where q is F8_E4M3)",
+                "cpu (default), reference (exact, whatever the recipe), emulate or simt:ARCH");
     add_quiet(flags, o.quiet, "no progress bar and no summary");
     app.callback([&action, &o] { action = [&o] { return run_attend(o); }; });
 }
@@ -548,10 +556,11 @@ void add_check(CLI::App& program, CheckOptions& o, Action& action) {
                     o.bound = real(
                         flag, text, [](double x) { return x > 0; }, "a number > 0");
                 });
-    flags.text("--json", "FILE",
-               "write everything, head by head; - prints it instead of the tables", o.json);
+    flags.file("--json", "write everything, head by head; - prints it instead of the tables",
+               o.json);
     add_problem(app, flags, o.problem,
-                "bf16, f16 or f32 (default: f32, so that the recipe's own error shows)");
+                "bf16, f16 or f32 (default: f32, so that the recipe's own error shows)",
+                "cpu (default), emulate or simt:ARCH");
     add_quiet(flags, o.quiet, "no progress bar");
     app.callback([&action, &o] { action = [&o] { return run_check(o); }; });
 }
@@ -567,9 +576,16 @@ struct SampleFlags {
     std::uint64_t seed = 1;
     std::vector<std::pair<double SampleSpec::*, double>> numbers;
     std::array<std::int64_t, 3> grid = {0, 0, 0};
+    std::vector<std::pair<std::string, SampleKind>> bound;  // flags given that one kind has
 };
 
 int run_sample_flags(SampleFlags& f) {
+    for (const auto& [flag, kind] : f.bound) {
+        if (kind != *f.kind) {
+            throw UsageError(flag + " belongs to --kind " + std::string(sample_kind_name(kind)) +
+                             "; --kind is " + in_quotes(sample_kind_name(*f.kind)));
+        }
+    }
     SampleSpec spec = SampleSpec::defaults(*f.kind);
     spec.segment_tokens = f.segments;
     spec.heads_q = f.heads;
@@ -606,7 +622,7 @@ void add_sample(CLI::App& program, SampleFlags& f, Action& action) {
                    }
                })
         ->required();
-    flags.text("-o,--output", "FILE", "where the sample goes (required); replaced in one step",
+    flags.file("-o,--output", "where the sample goes (required); replaced in one step",
                f.options.output);
     app.get_option("--output")->required();
     CLI::Option* tokens = flags.value(
@@ -635,9 +651,12 @@ void add_sample(CLI::App& program, SampleFlags& f, Action& action) {
 
     // The range of each is the sample's own to check.
     const auto number = [&](const std::string& name, const std::string& text,
-                            double SampleSpec::*member) {
+                            double SampleSpec::*member, std::optional<SampleKind> of = {}) {
         flags.value(name, "X", text,
-                    [&f, member](const std::string& flag, const std::string& given) {
+                    [&f, member, of](const std::string& flag, const std::string& given) {
+                        if (of) {
+                            f.bound.emplace_back(flag, *of);
+                        }
                         f.numbers.emplace_back(
                             member, real(
                                         flag, given, [](double) { return true; }, "a number"));
@@ -655,27 +674,49 @@ void add_sample(CLI::App& program, SampleFlags& f, Action& action) {
                         bad_value(flag, text, "three lengths T,Y,X");
                     }
                     std::copy(sides.begin(), sides.end(), f.grid.begin());
+                    f.bound.emplace_back(flag, SampleKind::kDit);
                 });
     const SampleSpec usual;
     number("--gain", "dit: gain of q and k (default: " + format_significant(usual.gain, 3) + ")",
-           &SampleSpec::gain);
+           &SampleSpec::gain, SampleKind::kDit);
     number("--outlier-gain",
            "outlier: size of the outliers (default: " + format_significant(usual.outlier_gain, 2) +
                ")",
-           &SampleSpec::outlier_gain);
+           &SampleSpec::outlier_gain, SampleKind::kOutlier);
     number("--sink-weight",
            "sink: the key's weight (default: " + format_significant(usual.sink_weight, 1) + ")",
-           &SampleSpec::sink_weight);
+           &SampleSpec::sink_weight, SampleKind::kSink);
     number("--sink-position",
            "sink: its place, 0 first, 1 last (default: " +
                format_significant(usual.sink_position, 1) + ")",
-           &SampleSpec::sink_position);
+           &SampleSpec::sink_position, SampleKind::kSink);
     number("--score-std",
            "sink: spread of the other scores (default: " + format_significant(usual.score_std, 1) +
                ")",
-           &SampleSpec::score_std);
+           &SampleSpec::score_std, SampleKind::kSink);
     add_quiet(flags, f.options.quiet, "no summary");
     app.callback([&action, &f] { action = [&f] { return run_sample_flags(f); }; });
+}
+
+// What CLI11 says of a command line that does not fit, in our words where those are plainer.
+std::string parse_message(const CLI::App& program, const CLI::ParseError& error) {
+    for (const CLI::App* app : program.get_subcommands()) {
+        for (const CLI::Option* option : app->get_options()) {
+            if (option->get_items_expected_max() == 1 && option->count() > 1) {
+                return option->get_name() + " is given " + std::to_string(option->count()) +
+                       " times; allowed is once";
+            }
+        }
+    }
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+        const std::vector<std::string> extras = program.remaining(true);
+        const auto flag = std::ranges::find_if(
+            extras, [](const std::string& extra) { return extra.rfind('-', 0) == 0; });
+        if (flag != extras.end()) {
+            return "there is no flag " + in_quotes(*flag);
+        }
+    }
+    return printable(error.what(), 500);
 }
 
 // --- The program ------------------------------------------------------------------------------
@@ -730,7 +771,7 @@ int run(int argc, const char* const* argv) {
         print(std::string(version.what()) + "\n");
         return kExitOk;
     } catch (const CLI::ParseError& error) {
-        throw UsageError(printable(error.what(), 500) + " (see " + command + " --help)");
+        throw UsageError(parse_message(program, error) + " (see " + command + " --help)");
     }
     if (!action) {
         throw UsageError("a command is missing; see quatt --help");

@@ -35,6 +35,16 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
 }  // namespace
 
 int run_explain(const ExplainOptions& options) {
+    Device device(options.device);
+    if ((options.compute_major || options.sm_count != 0) && device.backend != QUATT_BACKEND_CUDA) {
+        throw UsageError(
+            std::string(options.compute_major ? "--compute-capability" : "--sm-count") +
+            " belongs to --device cuda[:N]; --device is " + in_quotes(options.device));
+    }
+    if (options.descales && options.dtype != QUATT_E4M3 &&
+        options.kv_dtype.value_or(options.dtype) != QUATT_E4M3) {
+        throw UsageError("--descales belongs to e4m3 tensors; give --dtype or --kv-dtype e4m3");
+    }
     Problem p;
     p.recipe = Recipe(options.recipe);
     const std::int64_t heads = options.heads;
@@ -100,7 +110,6 @@ int run_explain(const ExplainOptions& options) {
     p.strict = options.strict ? 1 : 0;
     p.kernel = options.kernel.empty() ? nullptr : options.kernel.c_str();
 
-    Device device(options.device);
     if (options.compute_major) {
         device.compute_major = *options.compute_major;
         device.compute_minor = options.compute_minor;

@@ -127,4 +127,17 @@ void write_file(const std::string& path, std::span<const std::span<const std::by
     }
 }
 
+void probe_file(const std::string& path) {
+    const std::string label = printable(path, 200);
+    const Target target(path, label);
+    const TemporaryFile file(target.directory(), label);
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+    struct stat x {};
+    struct stat y {};
+    return ::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
 }  // namespace quatt::tools

@@ -42,4 +42,10 @@ private:
 // file keeps its permissions, and a link keeps pointing at what it did. Throws Error.
 void write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces);
 
+// Throws the Error that write_file would meet at its start, so that no work is done in vain.
+void probe_file(const std::string& path);
+
+// Whether both names stand for one file, links included.
+[[nodiscard]] bool same_file(const std::string& a, const std::string& b);
+
 }  // namespace quatt::tools

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "convert.hpp"
@@ -82,6 +83,47 @@ bool changes_result(std::string_view name) {
         kParts, [&](std::string_view part) { return text.find(part) != std::string::npos; });
 }
 
+struct NonFinite {
+    std::int64_t count = 0;
+    std::int64_t first = 0;  // element
+};
+
+// NaN and infinity are the codes whose bits of `mask` are all set.
+// NOTE: memcpy, because the bytes of a file need not be aligned.
+template <class Code>
+NonFinite find_codes(std::span<const std::byte> bytes, Code mask) {
+    NonFinite found;
+    for (std::size_t i = 0; i < bytes.size() / sizeof(Code); ++i) {
+        Code code;
+        std::memcpy(&code, bytes.data() + i * sizeof(Code), sizeof(Code));
+        if ((code & mask) == mask && found.count++ == 0) {
+            found.first = static_cast<std::int64_t>(i);
+        }
+    }
+    return found;
+}
+
+NonFinite find_non_finite(const TensorView& tensor) {
+    switch (tensor.dtype) {
+        case Dtype::kF32:
+            return find_codes<std::uint32_t>(tensor.bytes, 0x7F80'0000U);
+        case Dtype::kF16:
+            return find_codes<std::uint16_t>(tensor.bytes, 0x7C00U);
+        case Dtype::kBf16:
+            return find_codes<std::uint16_t>(tensor.bytes, 0x7F80U);
+        default:  // F8_E4M3 has no infinity
+            return find_codes<std::uint8_t>(tensor.bytes, 0x7FU);
+    }
+}
+
+std::string index_text(std::int64_t element, const std::vector<std::int64_t>& shape) {
+    std::string out;
+    for (std::size_t axis = shape.size(); axis-- > 0; element /= shape[axis]) {
+        out.insert(0, (axis == 0 ? "" : ",") + std::to_string(element % shape[axis]));
+    }
+    return "[" + out + "]";
+}
+
 std::string dtype_text(const TensorView& tensor) {
     return "tensor " + in_quotes(tensor.name) + " is " + tensor.describe();
 }
@@ -118,6 +160,44 @@ std::vector<std::string> find_layers(const SafetensorsFile& file) {
     }
     std::sort(layers.begin(), layers.end(), natural_less);
     return layers;
+}
+
+std::string incomplete_note(const SafetensorsFile& file) {
+    constexpr std::size_t kListed = 20;
+    std::map<std::string, std::set<std::string>, bool (*)(std::string_view, std::string_view)>
+        prefixes(natural_less);
+    for (const TensorView& tensor : file.tensors()) {
+        const auto [prefix, name] = split_name(tensor.name);
+        if (name == "q" || name == "k" || name == "v") {
+            prefixes[std::string(prefix)].emplace(name);
+        }
+    }
+    std::erase_if(prefixes, [](const auto& entry) { return entry.second.size() == 3; });
+    std::vector<std::string> parts;
+    for (const auto& [prefix, found] : prefixes) {
+        if (parts.size() == kListed) {
+            parts.emplace_back("...");
+            break;
+        }
+        std::vector<std::string> missing;
+        for (const std::string name : {"q", "k", "v"}) {
+            if (!found.contains(name)) {
+                missing.push_back(printable(joined_name(prefix, name)));
+            }
+        }
+        parts.push_back(layer_title(prefix) + " (no " + join(missing) + ")");
+    }
+    return parts.empty() ? "" : "left out, because tensors are missing: " + join(parts);
+}
+
+Device host_device(const std::string& command, const std::string& name) {
+    Device device(name);
+    if (device.backend == QUATT_BACKEND_CUDA || device.backend == QUATT_BACKEND_EMU) {
+        throw Error(command + " runs on host devices: cpu, " +
+                    (command == "check" ? "" : "reference, ") + "emulate, simt:ARCH; device " +
+                    in_quotes(name) + " needs memory of a GPU, which only the library serves");
+    }
+    return device;
 }
 
 std::string layer_title(const std::string& layer) {
@@ -201,6 +281,7 @@ quatt_tensor LayerInput::operand(std::string_view name) {
         fail(dtype_text(tensor) + "; allowed are [tokens, heads, head size] and " +
              "[batch, tokens, heads, head size]");
     }
+    note_non_finite(tensor);
     if (!tensor.element_aligned()) {
         return copy(tensor.bytes, type->second, tensor.shape);
     }
@@ -208,6 +289,18 @@ quatt_tensor LayerInput::operand(std::string_view name) {
     return quatt_tensor_contiguous(const_cast<std::byte*>(tensor.bytes.data()), type->second,
                                    static_cast<std::int32_t>(tensor.shape.size()),
                                    tensor.shape.data());
+}
+
+void LayerInput::note_non_finite(const TensorView& tensor) {
+    const NonFinite found = find_non_finite(tensor);
+    if (found.count == 0) {
+        return;
+    }
+    finite_ = false;
+    notes_.push_back("tensor " + in_quotes(tensor.name) + " holds " + std::to_string(found.count) +
+                     (found.count == 1 ? " value that is not finite, at "
+                                       : " values that are not finite, first at ") +
+                     index_text(found.first, tensor.shape));
 }
 
 // I32 as they are. I64, which many frameworks save, are converted where they fit.

@@ -24,6 +24,12 @@ namespace quatt::tools {
 // In natural order: layers.2 before layers.10.
 [[nodiscard]] std::vector<std::string> find_layers(const SafetensorsFile& file);
 
+// Names the prefixes with some of q, k and v only, which are no layers; "" where there are none.
+[[nodiscard]] std::string incomplete_note(const SafetensorsFile& file);
+
+// A device whose memory is the host's. Throws Error for others; `command` is for its message.
+[[nodiscard]] Device host_device(const std::string& command, const std::string& name);
+
 // The layer as messages and tables name it: printable, and "(q, k, v)" without a prefix.
 [[nodiscard]] std::string layer_title(const std::string& layer);
 
@@ -54,6 +60,8 @@ public:
     [[nodiscard]] std::string where() const;
     [[nodiscard]] const Tensors& tensors() const noexcept { return tensors_; }
     [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
+    // Whether q, k and v hold no NaN and no infinity.
+    [[nodiscard]] bool finite() const noexcept { return finite_; }
     // "q BF16 [918, 8, 64], k, v BF16 [918, 2, 64], 4 segments"
     [[nodiscard]] const std::string& shape_text() const noexcept { return shape_text_; }
 
@@ -79,6 +87,7 @@ private:
                                     std::span<const std::int64_t> shape);
     [[nodiscard]] quatt_tensor lengths(const TensorView& tensor);
     [[nodiscard]] quatt_tensor floats(const TensorView& tensor);
+    void note_non_finite(const TensorView& tensor);
     void bind_lengths();
     void bind_descale(std::string_view operand, const quatt_tensor& of, quatt_tensor& to);
     void bind_sink(const std::string& name);
@@ -92,6 +101,7 @@ private:
     std::deque<std::vector<std::byte>> copies_;
     std::set<const TensorView*> applied_;
     std::vector<std::string> notes_;
+    bool finite_ = true;
     std::string shape_text_;
 };
 

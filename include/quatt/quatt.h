@@ -199,17 +199,18 @@ typedef struct quatt_counters {
  * the host's). */
 typedef struct quatt_tensors {
     size_t struct_size;
-    quatt_tensor q, k, v;      /* f32 (host), bf16, f16, e4m3, in any mix that the kernel takes */
-    quatt_tensor out;          /* bf16, f16, f32 */
-    quatt_tensor lse;          /* optional f32: natural log-sum-exp of the true scores */
+    quatt_tensor q, k, v; /* f32 (host), bf16, f16, e4m3, in any mix that the kernel takes */
+    quatt_tensor out;     /* bf16, f16, f32 */
+    quatt_tensor
+        lse; /* optional f32: natural log of the denominator of the true scores, sink included */
     quatt_tensor cu_seqlens_q; /* i32 [B+1], packed only; absent = one segment */
     quatt_tensor cu_seqlens_k; /* i32 [B+1], packed only; absent = cu_seqlens_q */
-    quatt_tensor
-        kv_lens; /* optional i32 [B]: only the first kv_lens[b] keys of an item or segment exist */
+    quatt_tensor kv_lens; /* optional i32 [B]: only the first kv_lens[b] keys of an item or segment
+                             exist; Sk below is then kv_lens[b] */
     quatt_tensor q_descale, k_descale,
         v_descale; /* f32 scalar, [Hkv] or [B,Hkv]: value = descale * code; e4m3 only; absent = 1 */
-    quatt_tensor
-        sink; /* optional f32 [Hq]: one natural-log logit a head, in the denominator only */
+    quatt_tensor sink; /* optional f32 [Hq]: one natural-log logit a head, in the denominator only
+                          (so in lse too) */
     quatt_tensor block_table; /* room for paged KV; refused by every kernel of this version */
     quatt_tensor
         status_word; /* optional i32 [1]: 0, or bits that say what was wrong with device values */
@@ -294,7 +295,7 @@ QUATT_API quatt_status quatt_problem_describe(const quatt_problem* problem, char
 typedef struct quatt_plan quatt_plan;
 QUATT_API quatt_status quatt_plan_create(const quatt_problem* problem, const quatt_device* device,
                                          quatt_plan** plan);
-QUATT_API void quatt_plan_destroy(quatt_plan* plan); /* null is fine */
+QUATT_API void quatt_plan_destroy(quatt_plan* plan); /* once; null is fine */
 QUATT_API quatt_status quatt_plan_get_info(const quatt_plan* plan, quatt_plan_info* info);
 QUATT_API quatt_status quatt_plan_describe(const quatt_plan* plan, char* text, size_t capacity,
                                            size_t* needed);

@@ -191,7 +191,7 @@ quatt_tensor quatt_tensor_contiguous(void* data, quatt_dtype dtype, int32_t rank
     t.dtype = dtype;
     t.rank = rank;
     int64_t stride = 1;
-    for (int32_t i = std::min(rank, 4) - 1; i >= 0; i--) {
+    for (int32_t i = extent != nullptr ? std::min(rank, 4) - 1 : -1; i >= 0; i--) {
         t.extent[i] = extent[i];
         t.stride[i] = stride;
         // An absurd extent is refused by the check of the problem; here it must only not overflow.

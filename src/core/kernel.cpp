@@ -282,6 +282,9 @@ Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
                 text("workspace is at ", workspace, "; it must be aligned to ", kWorkspaceAlign,
                      " bytes")};
     }
+    if (const Reasons reasons = check_workspace(tensors, workspace, needed); !reasons.empty()) {
+        return {QUATT_INVALID_ARGUMENT, join(reasons)};
+    }
     if (Status s = check_memory(plan, tensors); !s.ok()) {
         return s;
     }

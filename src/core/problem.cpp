@@ -205,7 +205,7 @@ bool may_overlap(const quatt_tensor& out, const quatt_tensor& in) {
 }
 
 // Far above any memory, and low enough that no product of extents in a workspace overflows 63 bits.
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 48, kMaxHeads = 1 << 16,
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48, kMaxHeads = (1 << 16) - 1,
                        kMaxSegments = (std::int64_t{1} << 31) - 1;
 
 struct HostLengths {
@@ -633,6 +633,25 @@ Reasons check_call(const quatt_problem& planned, const quatt_tensors& given) {
     quatt_problem now = planned;
     now.tensors = given;
     return check_problem(now);
+}
+
+Reasons check_workspace(const quatt_tensors& given, const void* workspace, std::size_t bytes) {
+    Reasons reasons;
+    const auto at = reinterpret_cast<std::intptr_t>(workspace);
+    const auto end = at + static_cast<std::intptr_t>(bytes);
+    for (const Field& f : kFields) {
+        const quatt_tensor& t = given.*f.member;
+        Range range;
+        if (!present(t) || t.data == nullptr || !has_elements(t) || !byte_range(t, range)) {
+            continue;
+        }
+        const auto base = reinterpret_cast<std::intptr_t>(t.data);
+        if (base + range.lo < end && at < base + range.hi) {
+            reasons.push_back(text("workspace overlaps ", f.name,
+                                   " in memory; it must not share bytes with any tensor"));
+        }
+    }
+    return reasons;
 }
 
 std::string describe(const quatt_tensor& t) {

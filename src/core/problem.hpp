@@ -39,6 +39,10 @@ struct Shape {
 // wrong with its pointers.
 [[nodiscard]] Reasons check_call(const quatt_problem& planned, const quatt_tensors& given);
 
+// Which of a call's tensors share bytes with its workspace.
+[[nodiscard]] Reasons check_workspace(const quatt_tensors& given, const void* workspace,
+                                      std::size_t bytes);
+
 [[nodiscard]] std::string describe(const quatt_problem& p);
 [[nodiscard]] std::string describe(const quatt_tensor& t);
 

@@ -19,7 +19,6 @@ using core::Shape;
 using core::text;
 
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-constexpr std::int32_t kRowsPerItem = 128;  // warp_mma/config.hpp checks it
 
 bool present(const quatt_tensor& t) {
     return t.dtype != QUATT_NONE;
@@ -101,7 +100,9 @@ void refuse(const quatt_problem& p, Reasons& reasons) {
     if (p.key_tile != 0 && p.key_tile != 64) {
         reasons.push_back(text("key_tile is ", p.key_tile, "; this kernel has 64"));
     }
-    const std::int64_t items = (s.total_q() / kRowsPerItem + s.segments) * s.heads_q;
+    // Of the attention kernel, or of a quantiser kernel, whose blocks are 64 tokens of a head.
+    const std::int64_t items = std::max((s.total_q() / 64 + s.segments) * s.heads_q,
+                                        (s.total_k() / 64 + s.segments) * s.heads_kv);
     if (s.total_q() > kMaxCount || s.total_k() > kMaxCount || items > kMaxCount) {
         reasons.push_back(text("the problem has ", s.total_q(), " query rows, ", s.total_k(),
                                " keys and ", items, " blocks of work; each may be at most ",

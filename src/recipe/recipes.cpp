@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace quatt::recipe {
 namespace {
@@ -182,8 +183,17 @@ public:
         want(blocks ? r.block_tokens > 0 : r.block_tokens == 0, "block_tokens", r.block_tokens,
              blocks ? "> 0 where center or normalize is per block"
                     : "0 where neither center nor normalize is per block");
-        want(std::isfinite(r.amax_target) && r.amax_target > 0, "amax_target", r.amax_target,
-             "finite and > 0");
+        const float most = r.format == QUATT_FORMAT_E4M3   ? 448.0f
+                           : r.format == QUATT_FORMAT_INT8 ? 127.0f
+                           : r.format == QUATT_FORMAT_E2M1 ? 6.0f
+                                                           : std::numeric_limits<float>::max();
+        // Below 1 most values would round to 0.
+        want(std::isfinite(r.amax_target) &&
+                 r.amax_target >= (narrow ? 1.0f : std::numeric_limits<float>::min()) &&
+                 r.amax_target <= most,
+             "amax_target", r.amax_target,
+             narrow ? "1 to the format's largest number (E4M3 448, INT8 127, E2M1 6)"
+                    : "finite and > 0");
         prefix_ = "recipe.";
     }
 

@@ -164,8 +164,9 @@ std::vector<Fault> faults() {
     each("fp8", "center", [](quatt_operand_recipe& o) { o.center = 3; });
     each("fp8", "center", [](quatt_operand_recipe& o) { o.center = -1; });
     each("fp8", "block_tokens", [](quatt_operand_recipe& o) { o.block_tokens = 128; });
-    for (const float target : {0.0f, -1.0f, std::numeric_limits<float>::infinity(),
-                               std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float target :
+         {0.0f, -1.0f, 1e-30f, 449.0f, 1e30f, std::numeric_limits<float>::infinity(),
+          std::numeric_limits<float>::quiet_NaN()}) {
         each("fp8", "amax_target", [target](quatt_operand_recipe& o) { o.amax_target = target; });
     }
     const auto add = [&](const char* base, const char* field, const Change& change) {

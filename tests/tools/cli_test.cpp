@@ -1,11 +1,13 @@
 // The program as a user meets it: a child process, its texts, its exit status and its files.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -389,8 +391,54 @@ TEST_F(Cli, TheInputIsNeverTheOutput) {
     capture.write(file("in"));
     const std::string before = read_text(file("in"));
     fs::create_symlink(file("in"), file("link"));
-    fail({"attend", file("in"), "-o", file("link"), "--recipe", "fp8"}, 2, {"is the input file"});
+    fs::create_hard_link(file("in"), file("hard"));
+    for (const std::string name : {"in", "link", "hard"}) {
+        fail({"attend", file("in"), "-o", file(name), "--recipe", "fp8"}, 2, {"is the input file"});
+        fail({"check", file("in"), "--json", file(name)}, 2, {"is the input file"});
+    }
     EXPECT_EQ(read_text(file("in")), before);
+}
+
+TEST_F(Cli, FlagsThatWouldBeIgnoredAreRefused) {
+    Capture capture;
+    capture.add_qkv("", {8, 2, 16}, 2);
+    capture.write(file("in"));
+    const std::string out = file("out");
+    fail({"explain", "--descales"}, 2, {"--descales", "e4m3"});
+    fail({"explain", "--packed", "--batch", "2"}, 2, {"--packed", "--batch"});
+    fail({"explain", "--batch", "2", "--packed"}, 2, {"--packed", "--batch"});
+    for (const std::string device : {"cpu", "simt:sm_90", "emu:sm_90"}) {
+        fail({"explain", "--device", device, "--compute-capability", "9.0"}, 2,
+             {"--compute-capability", "'" + device + "'"});
+        fail({"explain", "--device", device, "--sm-count", "132"}, 2, {"--sm-count"});
+    }
+    fail({"check", file("in"), "--json", ""}, 2, {"--json is ''"});
+    fail({"attend", file("in"), "-o", "", "--recipe", "fp8"}, 2, {"--output is ''"});
+    fail({"sample", "--kind", "dit", "-o", ""}, 2, {"--output is ''"});
+    const std::vector<std::pair<Args, std::string>> flags = {
+        {{"--gain", "2"}, "dit"},           {{"--grid", "1,2,3"}, "dit"},
+        {{"--sink-weight", "0.5"}, "sink"}, {{"--sink-position", "0"}, "sink"},
+        {{"--score-std", "1"}, "sink"},     {{"--outlier-gain", "9"}, "outlier"}};
+    for (const auto& [flag, kind] : flags) {
+        for (const std::string other : {"gaussian", "dit", "outlier", "sink"}) {
+            if (other != kind) {
+                fail({"sample", flag[0], flag[1], "--kind", other, "-o", out}, 2,
+                     {flag[0] + " belongs to --kind " + kind, "'" + other + "'"});
+            }
+        }
+    }
+    EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(Cli, WrongFlagsHavePlainMessages) {
+    fail({"sample", "--tokens", "1", "--tokens", "2"}, 2,
+         {"--tokens is given 2 times; allowed is once"});
+    fail({"check", "in", "--bogus", "3"}, 2, {"there is no flag '--bogus'"});
+    const Outcome outcome = run({"explain", "--kernel", "nosuch"});
+    EXPECT_EQ(outcome.status, 2);
+    const auto first = outcome.err.find("warp_mma");
+    EXPECT_NE(first, std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("warp_mma", first + 1), std::string::npos) << outcome.err;
 }
 
 // --- Failures ---------------------------------------------------------------------------------
@@ -560,8 +608,14 @@ TEST_F(Cli, DevicesThatAreNotHereAreRefused) {
     c.write(file("in"));
     // No build has kernels for this architecture.
     fail({"check", file("in"), "--device", "simt:sm_10"}, 1, {file("in"), "recipe bf16"});
-    fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--device", "emu:sm_10"}, 1,
-         {file("in")});
+    for (const std::string device : {"cuda", "cuda:1", "emu:sm_90", "emu:sm_10"}) {
+        fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--device", device}, 1,
+             {"attend runs on host devices: cpu, reference, emulate, simt:ARCH; ",
+              "'" + device + "'"});
+        fail({"check", file("in"), "--device", device}, 1,
+             {"check runs on host devices: cpu, emulate, simt:ARCH; "});
+    }
+    fail({"check", file("in"), "--device", "reference"}, 2, {"ignores the recipe"});
     fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--kernel", "emulate"}, 1,
          {"emulate"});
     fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--key-tile", "128"}, 1,
@@ -577,6 +631,10 @@ TEST_F(Cli, AFailedWriteIsAFailureAndLeavesNothing) {
     fail({"sample", "--kind", "dit", "--tokens", "8", "-o", nowhere}, 1, {nowhere});
     fail({"check", file("in"), "--json", nowhere}, 1, {nowhere});
     fail({"attend", file("in"), "-o", "/dev/full", "--recipe", "fp8"}, 1, {"not a regular file"});
+    fail({"check", file("in"), "--json", "/dev/full"}, 1, {"not a regular file"});
+    fail({"check", file("in"), "--json", directory_.path().string()}, 1, {"not a regular file"});
+    // Before the work, and even before the layers are looked up.
+    fail({"check", file("in"), "--layers", "x", "--json", nowhere}, 1, {nowhere});
 
     // A failure before the end leaves an older result as it was, and no temporary file.
     write_text(file("out"), "older");
@@ -755,6 +813,16 @@ TEST_F(Attend, QuietSaysNothing) {
               "");
 }
 
+TEST_F(Attend, SaysThatTheReferenceIgnoresTheRecipe) {
+    Capture c;
+    c.add_qkv("", {8, 1, 16}, 1);
+    c.write(file("in"));
+    EXPECT_NE(succeed({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--device",
+                       "reference"})
+                  .find("note: device reference is exact; recipe fp8 is ignored\n"),
+              std::string::npos);
+}
+
 // Long calls are cut by KV heads; that changes no bit.
 TEST(SliceHeads, PartsGiveTheBitsOfTheWhole) {
     for (const bool dense : {false, true}) {
@@ -896,18 +964,25 @@ TEST_F(Check, NumbersAreThoseOfTheDefinitions) {
     }
 }
 
+// With one key and scores of 0, the output is its value.
 TEST_F(Check, ExactArithmeticHasNoError) {
+    Capture sample;
+    sample.add_qkv("", {2, 30, 1, 16}, 1);
+    const auto* bytes = static_cast<const std::byte*>(sample.tensor("v").data);
     Capture c;
-    c.add_qkv("", {2, 30, 2, 16}, 1);
-    c.add_ints("kv_lens", {0, 9});  // no keys: all outputs 0, LSE -inf
+    c.add("q", {2, 30, 2, 16}, std::vector<float>(1920), Dtype::kBf16);
+    for (const char* name : {"k", "v"}) {
+        c.add(name, Dtype::kBf16, {2, 30, 1, 16}, Bytes(bytes, bytes + 1920));
+    }
+    c.add_ints("kv_lens", {0, 1});  // no keys: all outputs 0, LSE -inf
     c.write(file("in"));
-    const Json json = json_of({"check", file("in"), "--recipes", "bf16", "--device", "reference",
-                               "--causal", "--rows", "7"});
+    const Json json =
+        json_of({"check", file("in"), "--recipes", "bf16", "--causal", "--rows", "7"});
     const Json& layer = json["layers"][0];
     EXPECT_EQ(layer["rows_compared"], 14);
     EXPECT_EQ(layer["causal"]["source"], "flag");
     EXPECT_EQ(layer["recipes"][0]["worst_rel_l2"], 0.0);
-    EXPECT_EQ(layer["recipes"][0]["lse_error"], 0.0);
+    EXPECT_LT(layer["recipes"][0]["lse_error"].get<double>(), 1e-5);
     EXPECT_NEAR(layer["recipes"][0]["cosine"].get<double>(), 1.0, 1e-12);
     EXPECT_EQ(layer["recommendation"]["recipe"], "bf16");
 }
@@ -975,6 +1050,100 @@ TEST_F(Check, FindsLayersInNaturalOrder) {
         names.push_back(layer["layer"]);
     }
     EXPECT_EQ(names, (std::vector<std::string>{"", "a", "b.9", "b.10"}));
+}
+
+TEST_F(Check, NothingIsRecommendedWhereTheExactResultIsZero) {
+    const auto sentence = [&](const Capture& c) {
+        c.write(file("in"));
+        const Json r = json_of({"check", file("in")})["layers"][0]["recommendation"];
+        EXPECT_TRUE(r["recipe"].is_null());
+        return r["sentence"].get<std::string>();
+    };
+    Capture zeros;
+    for (const char* name : {"q", "k", "v"}) {
+        zeros.add(name, {6, 1, 16}, std::vector<float>(96));
+    }
+    EXPECT_NE(sentence(zeros).find("nothing to compare"), std::string::npos);
+    Capture no_keys;
+    no_keys.add_qkv("", {1, 6, 1, 16}, 1);
+    no_keys.add_ints("kv_lens", {0});
+    EXPECT_NE(sentence(no_keys).find("nothing to compare"), std::string::npos);
+}
+
+TEST_F(Check, NamesInputsThatAreNotFinite) {
+    for (const Dtype dtype : {Dtype::kF32, Dtype::kF16, Dtype::kBf16}) {
+        Capture c;
+        std::vector<float> q(20 * 2 * 16, 1.0f);
+        const std::vector<float> k = q;
+        std::vector<float> v = q;
+        q[5] = -INFINITY;
+        q[6] = q[7] = NAN;
+        v[(3 * 2 + 1) * 16 + 2] = NAN;
+        c.add("q", {20, 2, 16}, q, dtype);
+        c.add("k", {20, 2, 16}, k, dtype);
+        c.add("v", {20, 2, 16}, v, dtype);
+        c.write(file("in"));
+        const std::string check = succeed({"check", file("in"), "--recipes", "bf16"});
+        const std::string attend =
+            succeed({"attend", file("in"), "-o", file("out"), "--recipe", "bf16"});
+        for (const std::string& text : {check, attend}) {
+            EXPECT_NE(text.find("note: tensor 'q' holds 3 values that are not finite, first at "
+                                "[0,0,5]\n"),
+                      std::string::npos)
+                << text;
+            EXPECT_NE(text.find("note: tensor 'v' holds 1 value that is not finite, at [3,1,2]\n"),
+                      std::string::npos)
+                << text;
+            EXPECT_EQ(text.find("tensor 'k'"), std::string::npos) << text;
+        }
+        EXPECT_NE(check.find("no recommendation"), std::string::npos);
+        EXPECT_NE(check.find("The inputs are not finite"), std::string::npos);
+    }
+}
+
+TEST_F(Check, NamesIncompleteLayers) {
+    Capture c;
+    c.add_qkv("a.", {6, 1, 16}, 1);
+    c.add("b.q", {6, 1, 16}, std::vector<float>(96));
+    c.add("b.k", {6, 1, 16}, std::vector<float>(96));
+    c.write(file("in"));
+    const std::string note = "left out, because tensors are missing: b (no b.v)";
+    EXPECT_NE(succeed({"check", file("in")}).find("note: " + note + "\n"), std::string::npos);
+    EXPECT_EQ(json_of({"check", file("in")})["notes"], Json({note}));
+    EXPECT_EQ(json_of({"check", file("in"), "--layers", "a"})["notes"], Json::array());
+    EXPECT_NE(succeed({"attend", file("in"), "-o", file("out"), "--recipe", "fp8"})
+                  .find("note: " + note + "\n"),
+              std::string::npos);
+}
+
+TEST_F(Check, LargeNumbersStayShort) {
+    Capture large;
+    for (const char* name : {"q", "k"}) {
+        large.add(name, {6, 1, 16}, std::vector<float>(96, 1.0f));
+    }
+    large.add("v", {6, 1, 16}, std::vector<float>(96, 1.234e37f));
+    large.write(file("in"));
+    const std::string text = succeed({"check", file("in")});
+    EXPECT_FALSE(std::regex_search(text, std::regex("[0-9]{12}"))) << text;
+    EXPECT_TRUE(std::regex_search(text, std::regex("[0-9]e\\+3[0-9]"))) << text;
+}
+
+// The JSON, which is longer than the table, meets a limit of the size of files.
+TEST_F(Check, TheTableIsShownThoughTheJsonCannotBeWritten) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit small{12288, before.rlim_max};
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    const Outcome outcome = run({"check", kRealFile, "--rows", "8", "--recipes", "bf16,fp8,nvfp4",
+                                 "--json", file("report.json")});
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_NE(outcome.err.find("report.json: cannot write the file"), std::string::npos)
+        << outcome.err;
+    EXPECT_NE(outcome.out.find("is the cheapest recipe"), std::string::npos) << outcome.out;
+    EXPECT_FALSE(fs::exists(file("report.json")));
 }
 
 TEST_F(Check, NothingToMeasureIsAFailure) {

@@ -23,6 +23,15 @@ inline constexpr const char* kDevices[] = {"simt:sm_120", "simt:sm_90"};
     return std::strcmp(a, b) == 0;
 }
 
+// Goes through the cases of a test: all of them at a scale of 1, each tenth at .1.
+class Thinner {
+public:
+    [[nodiscard]] bool skip() { return !thinned(n_++); }
+
+private:
+    int n_ = 0;
+};
+
 // Inputs of the dtype that the recipe reads; fp8 reads both 16-bit ones.
 [[nodiscard]] inline Spec spec_of(const char* recipe, quatt_dtype fp8_input = QUATT_BF16) {
     Spec s;

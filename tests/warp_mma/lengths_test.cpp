@@ -13,9 +13,14 @@ constexpr float kFloatInf = std::numeric_limits<float>::infinity();
 // spec/tests.md 5: rows past kv_lens, the capacity behind the last segment, gaps between rows and
 // heads, all of NaN, infinity or 1e30.
 TEST(Lengths, PaddingDoesNotMatter) {
+    Thinner thin;
     for (const char* recipe : kRecipes) {
         for (const std::int64_t dim : {64, 100}) {
             for (const int layout : {0, 1, 2}) {
+                // 16 bit: wide heads read in place, others copied; each kind of padding once.
+                if (thin.skip() || (!is(recipe, "fp8") && dim != 64 && layout == 0)) {
+                    continue;
+                }
                 Spec s = spec_of(recipe);
                 s.dim = dim;
                 s.heads_q = 2;
@@ -123,6 +128,7 @@ struct BadLengths {
 };
 
 TEST(Lengths, BadOnesAreEmptySegments) {
+    Thinner thin;
     constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max(),
                            kMin = std::numeric_limits<std::int32_t>::min();
     const std::vector<std::int32_t> q = {0, 10, 30, 50}, k = {0, 70, 75, 140};
@@ -158,6 +164,9 @@ TEST(Lengths, BadOnesAreEmptySegments) {
             s.k_lens = {70, 5, 65};
             s.zero_tail = zero_tail;
             for (const BadLengths& bad : all) {
+                if (thin.skip()) {
+                    continue;
+                }
                 // 16 bit: each with or without.
                 if (!is(recipe, "fp8") && ((&bad - all) % 2 == 1) != zero_tail) {
                     continue;
@@ -253,9 +262,14 @@ TEST(Lengths, BackwardsInMemory) {
 // An item of a batch and a segment of a stream give the bits that they give alone
 // (spec/tests.md 31), and so does a query head.
 TEST(Lengths, AloneAsInABatch) {
+    Thinner thin;
     for (const char* recipe : kRecipes) {
         for (const std::int64_t dim : {64, 90}) {
             for (const bool packed : {true, false}) {
+                // 16 bit: one of both layouts at each head size.
+                if (thin.skip() || (!is(recipe, "fp8") && (dim == 64) == packed)) {
+                    continue;
+                }
                 Spec s = spec_of(recipe);
                 s.dim = dim;
                 s.packed = packed;
@@ -271,6 +285,7 @@ TEST(Lengths, AloneAsInABatch) {
                 }
                 Case c = make_case(s);
                 const Bits all = bits_of(c, {"simt:sm_120", recipe});
+                const Buffer whole_out = c.out, whole_lse = c.lse;
                 const std::int64_t first_q = packed ? 36 : 0, first_k = packed ? 100 : 0,
                                    last_k = packed ? 130 : 100;
                 const int axis = packed ? 0 : 1;
@@ -297,14 +312,19 @@ TEST(Lengths, AloneAsInABatch) {
                         p.tensors.lse = lse;
                         p.tensors.cu_seqlens_q = p.tensors.cu_seqlens_k = {};
                     });
-                    const auto got_out = codes_of(out), got_lse = codes_of(lse);
-                    c.reset_outputs();
-                    EXPECT_EQ(bits_of(c, {"simt:sm_120", recipe}), all);  // and again, the same
-                    EXPECT_EQ(got_out, codes_of(out))
+                    // The same part of the whole.
+                    const auto same_place = [](quatt_tensor part, Buffer& of, const Buffer& whole) {
+                        part.data = static_cast<std::byte*>(whole.view().data) +
+                                    (static_cast<std::byte*>(part.data) -
+                                     static_cast<std::byte*>(of.view().data));
+                        return codes_of(part);
+                    };
+                    EXPECT_EQ(codes_of(out), same_place(out, c.out, whole_out))
                         << recipe << ' ' << dim << ' ' << packed << ' ' << head;
-                    EXPECT_EQ(got_lse, codes_of(lse))
+                    EXPECT_EQ(codes_of(lse), same_place(lse, c.lse, whole_lse))
                         << recipe << ' ' << dim << ' ' << packed << ' ' << head;
                 }
+                EXPECT_EQ(bits_of(c, {"simt:sm_120", recipe}), all);  // and again, the same
             }
         }
     }
@@ -313,6 +333,7 @@ TEST(Lengths, AloneAsInABatch) {
 // Contract 3 of the design: a Q value that is not finite spoils its row at most; a K or V value,
 // rows of its head (with its group of query heads) and segment.
 TEST(Lengths, NaNStaysWhereItBelongs) {
+    Thinner thin;
     for (const char* recipe : kRecipes) {
         for (const std::int64_t dim : {64, 40}) {
             Spec s = spec_of(recipe);
@@ -334,6 +355,9 @@ TEST(Lengths, NaNStaysWhereItBelongs) {
             };
             for (const float value : {kNaN, dim == 64 ? kFloatInf : -kFloatInf}) {
                 for (const int which : {0, 1, 2}) {
+                    if (thin.skip()) {
+                        continue;
+                    }
                     Buffer& b = which == 0 ? c.q : which == 1 ? c.k : c.v;
                     const Buffer before = b;
                     // Row 3 or key 65 of segment 1.
