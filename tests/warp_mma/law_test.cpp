@@ -83,7 +83,7 @@ void check_light(Case& c, const char* recipe, const Profile& p) {
     const Results want = compute(c, "emulate", recipe, [](Problem& x) { x.key_tile = 64; });
     const Results got = compute(c, "simt:sm_120", recipe);
     const auto channels = static_cast<std::size_t>(want.channels);
-    double error = 0, norm = 0;
+    std::vector<double> errors;
     for (std::size_t row = 0; row * channels < want.out.size(); row++) {
         if (row % 5 == 3 || row % 7 == 5) {
             continue;  // rows that do not follow the profile
@@ -93,13 +93,15 @@ void check_light(Case& c, const char* recipe, const Profile& p) {
             e += (got.out[i] - want.out[i]) * (got.out[i] - want.out[i]);
             n += want.out[i] * want.out[i];
         }
-        error += n > 0 ? e / n : e;
-        norm += 1;
+        errors.push_back(std::sqrt(n > 0 ? e / n : e));
     }
-    // Codes flip at a rate of some 2^-22 |t| times the codes an octave, and move a result by a
-    // sixteenth of one key's part.
+    // The median row: a fault of the law shows in all rows, since they follow one profile. A code
+    // flips at a rate of some 2^-22 |t| times the codes an octave and moves one row by a sixteenth
+    // of one key's part, which may be all that is left of it.
+    std::nth_element(errors.begin(),
+                     errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2), errors.end());
     const double t = largest_score(p, keys);
-    EXPECT_LE(std::sqrt(error / norm),
+    EXPECT_LE(errors[errors.size() / 2],
               is(recipe, "fp8") ? 1e-3 * std::max(1., t / 16) : 3e-4 * std::max(1., t / 16))
         << recipe << ", light keys, " << p.name << ", " << c.spec;
 }
