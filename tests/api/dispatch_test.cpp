@@ -257,12 +257,12 @@ TEST(Fallbacks, OfAGpuKeepTheDevice) {
     Device gpu("cuda");
     gpu.compute_major = 9;
     for (const Device& d : {gpu, Device("simt:sm_90"), Device("emu:sm_90")}) {
+        p.allow_fallback = 0;
         Problem wide = p;
         wide.recipe = Recipe("bf16");
         if (!query(wide, d).ok()) {
             continue;  // a build without that backend
         }
-        p.allow_fallback = 0;
         const auto lacks = query(p, d);
         if (lacks.ok()) {
             continue;  // a build that has the recipe itself
