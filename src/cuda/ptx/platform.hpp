@@ -16,7 +16,7 @@
 // mix functions of both worlds without a word.
 #define QUATT_ABI cuda_abi
 #define QUATT_DEV __device__ __forceinline__
-#define QUATT_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define QUATT_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)  // threads, CTAs an SM
 // A kernel parameter that stays where the launch put it: tensor maps need that.
 #define QUATT_GRID_CONSTANT(type) const __grid_constant__ type
 #define QUATT_UNROLL _Pragma("unroll")
@@ -26,6 +26,11 @@
 #define QUATT_HAS_E4M3_CONVERSION (__CUDA_ARCH__ >= 890)
 #define QUATT_HAS_E4M3_MMA (__CUDA_ARCH__ >= 890)
 #define QUATT_HAS_BULK_COPY (__CUDA_ARCH__ >= 900)
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define QUATT_HAS_WGMMA 1
+#else
+#define QUATT_HAS_WGMMA 0
+#endif
 #if defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
 #define QUATT_HAS_BLOCK_SCALED_MMA (__CUDA_ARCH_FAMILY_SPECIFIC__ == 1200)
 #elif defined(__CUDA_ARCH_SPECIFIC__)
@@ -37,6 +42,7 @@
 #define QUATT_HAS_E4M3_CONVERSION 1
 #define QUATT_HAS_E4M3_MMA 1
 #define QUATT_HAS_BULK_COPY 1
+#define QUATT_HAS_WGMMA 1
 #define QUATT_HAS_BLOCK_SCALED_MMA 1
 #endif
 
@@ -46,7 +52,7 @@
 
 #define QUATT_ABI simt_abi
 #define QUATT_DEV inline
-#define QUATT_KERNEL(threads) void
+#define QUATT_KERNEL(...) void
 #define QUATT_GRID_CONSTANT(type) const type&
 #define QUATT_UNROLL
 #define QUATT_NO_UNROLL

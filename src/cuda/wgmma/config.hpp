@@ -1,0 +1,99 @@
+// FP8 attention by wgmma (sm_90a): constants, the shared-memory plan, the barriers and the
+// parameters.
+#pragma once
+
+#include "cuda/ptx/ptx.hpp"
+#include "cuda/tile/output.cuh"
+#include "cuda/tile/segments.hpp"
+
+namespace quatt::wgmma {
+inline namespace QUATT_ABI {
+
+using ptx::i32;
+using ptx::i64;
+using ptx::u16;
+using ptx::u32;
+using ptx::u8;
+
+// What a test may take away; kNone is the kernel. One for each wait, barrier and fence of an
+// asynchronous access, and for the steps of the law.
+enum class Mutant {
+    kNone,
+    kNoItemWait,
+    kNoItemFree,
+    kNoFullWait,
+    kNoFreeWait,
+    kNoScoreWait,
+    kNoValueWait,
+    kNoFence,
+    kNoRedo,
+    kNoMask,
+    kNoFlush
+};
+
+// Groups: consumer warpgroups, 64 query rows each. Keys: of a tile. Stages: tiles of K and V in
+// shared memory. Cluster: blocks that share the loads of K and V.
+template <u32 Dim, u32 Groups, u32 Keys, u32 Stages, u32 Cluster = 1, Mutant F = Mutant::kNone>
+struct Config {
+    static constexpr Mutant kMutant = F;
+    static constexpr u32 kDim = Dim;  // 64 or 128; smaller heads are padded with zeros
+    static constexpr u32 kGroups = Groups;
+    static constexpr u32 kKeys = Keys;
+    static constexpr u32 kStages = Stages;
+    static constexpr u32 kCluster = Cluster;
+    static constexpr u32 kGroupThreads = 128;
+    static constexpr u32 kThreads = kGroupThreads * (kGroups + 1);  // the last group loads
+    static constexpr u32 kGroupRows = 64, kRows = kGroupRows * kGroups;
+    static constexpr u32 kWarps = 4 * kGroups;  // that compute
+    // Registers a thread: 64 K in all, of which a block of n threads starts with an n-th each.
+    static constexpr u32 kConsumerRegisters = kGroups == 2 ? 240 : 160;
+    static constexpr u32 kLoaderRegisters = kGroups == 2 ? 24 : 32;
+
+    static constexpr u32 kBlocks = kKeys / tile::kKeyTile;  // packed tiles, each with its K scale
+    static constexpr u32 kScoreRegisters = kKeys / 2, kOutRegisters = kDim / 2;
+    static constexpr u32 kKSteps = kDim / 32, kPSteps = kKeys / 32;
+    static constexpr u32 kTileBytes = kKeys * kDim;         // of K, and of V
+    static constexpr u32 kQBytes = kGroupRows * kDim;       // of a group
+    static constexpr u32 kMasterBytes = 4 * kGroupRows * kDim;
+
+    static constexpr i32 kIntervalTiles = 2304 / kKeys;
+    static constexpr float kExponent = 6;  // w
+    static constexpr float kRise = 8, kFallLimit = 40;
+    static constexpr float kNoReference = -1e30f;
+    // A warp that overflows often takes the maximum first: each slow tile adds kHot, each other one
+    // takes 1 away, and from kHotLimit on it does.
+    static constexpr i32 kHot = 4, kHotLimit = 12, kHotMost = 32;
+};
+
+template <class C>
+struct SharedPlan {
+    alignas(1024) u8 q[C::kGroups][C::kQBytes];  // [64 rows, kDim]
+    alignas(1024) u8 k[C::kStages][C::kTileBytes];  // [keys, kDim]
+    alignas(1024) u8 v[C::kStages][C::kTileBytes];  // [64-key tile][kDim, 64 keys in stored order]
+    u8 master[C::kGroups][C::kMasterBytes];      // each thread's own [kDim / 8][128 threads] x 16 bytes
+    ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers
+    ptx::u64 item_full, item_empty;                // of `item` and q
+    alignas(16) u32 item[8];
+};
+
+// What the loader tells the others of an item, in words of `item`.
+enum ItemWord : u32 { kIsItem, kSegment, kHead, kRow, kQueries, kKeysOf, kFirstTile, kFirstRow };
+
+struct Params {
+    // What prep packed; rows of 64 and 128 bytes in the swizzle of their span.
+    ptx::Global<const u8> q8;           // [Hq, q_tiles, 64 rows, kDim]
+    ptx::Global<const float> q_factor;  // [Hq, q_rows]: scale * softmax_scale * log2 e
+    ptx::Global<const float> lse_shift; // [Hq, q_rows]: what centring K took from the scores
+    ptx::Global<const u8> k8, v8;       // [Hkv, k_tiles, 64 * kDim]
+    ptx::Global<const float> k_scale;   // [Hkv, k_tiles]
+    ptx::Global<const float> v_scale, v_mean;  // [segments, Hkv, kDim]
+    i64 q_rows, q_tiles, k_tiles;
+    tile::Output out;
+    ptx::Global<const ptx::U32x4> segments;
+    ptx::Global<u32> work;
+    u32 segment_count, heads_q, heads_per_group;
+    bool is_causal;
+};
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::wgmma

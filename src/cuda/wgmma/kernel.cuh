@@ -1,0 +1,501 @@
+// FP8 attention by wgmma (sm_90a). A block is kGroups warpgroups that compute, 64 query rows each,
+// and one whose first thread loads. Blocks are persistent: the loader takes items (segment, head,
+// kRows query rows) off a list, longest first, and walks their key tiles from the last to the first;
+// the groups follow, each at its own pace, by the law of the softmax reference (docs/recipes.md).
+//
+// Registers (docs/kernels/wgmma.md): with g = lane / 4 and t = lane % 4, a lane holds rows g + 8 r,
+// r = 0, 1, of the 16 rows of its warp, and columns 2 t, 2 t + 1 of each 8: x[4 n + 2 r + i] is
+// column 8 n + 2 t + i of row r.
+#pragma once
+
+#include "cuda/tile/items.cuh"
+#include "cuda/wgmma/config.hpp"
+
+namespace quatt::wgmma {
+inline namespace QUATT_ABI {
+
+template <class C>
+QUATT_KERNEL(C::kThreads, 1)
+attention(const Params p) {
+    using Plan = SharedPlan<C>;
+    constexpr Mutant kMutant = C::kMutant;
+    const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id(),
+              group = warp / 4;
+    const ptx::Shared shared = ptx::dynamic_shared(sizeof(Plan));
+    const auto barrier = [&](u32 at) { return shared.sub(at, 8); };
+    const auto full = [&](u32 stage) { return barrier(offsetof(Plan, full) + 8 * stage); };
+    const auto empty = [&](u32 stage) { return barrier(offsetof(Plan, empty) + 8 * stage); };
+    const ptx::Shared item_full = barrier(offsetof(Plan, item_full)),
+                      item_empty = barrier(offsetof(Plan, item_empty));
+    const auto k_stage = [&](u32 stage) {
+        return shared.sub(offsetof(Plan, k) + stage * C::kTileBytes, C::kTileBytes);
+    };
+    const auto v_stage = [&](u32 stage) {
+        return shared.sub(offsetof(Plan, v) + stage * C::kTileBytes, C::kTileBytes);
+    };
+    const ptx::Shared item_words = shared.sub(offsetof(Plan, item), 32);
+    // Keys that query `row` sees: [0, last). Bottom-right aligned under a causal mask.
+    const auto last = [&](i32 row, i32 queries, i32 keys) {
+        const i32 end = p.is_causal ? row + keys - queries + 1 : keys;
+        return end < 0 ? 0 : end > keys ? keys : end;
+    };
+    const auto tiles_of = [&](i32 row, i32 queries, i32 keys) {
+        return (last(row + i32(C::kRows) - 1, queries, keys) + i32(C::kKeys) - 1) / i32(C::kKeys);
+    };
+
+    if (thread == 0) {
+        QUATT_UNROLL
+        for (u32 s = 0; s < C::kStages; s++) {
+            ptx::mbarrier_init(full(s), 1);
+            ptx::mbarrier_init(empty(s), C::kWarps);
+        }
+        ptx::mbarrier_init(item_full, 1);
+        ptx::mbarrier_init(item_empty, C::kWarps);
+        ptx::fence_mbarrier_init();
+    }
+    ptx::barrier_sync();
+
+    if (group == C::kGroups) {
+        // ============================================================ the loader
+        ptx::fewer_registers<C::kLoaderRegisters>();
+        if (thread != C::kGroups * C::kGroupThreads) {
+            return;
+        }
+        u32 used = 0;  // tiles since the start of the block, over all items
+        const u32 items = p.work.load(tile::kItems);
+        u32 next = ptx::atomic_add(p.work, tile::kNextItem, 1u);
+        QUATT_NO_UNROLL
+        for (u32 n = 0;; n++) {
+            const u32 item = next;
+            if constexpr (kMutant != Mutant::kNoItemFree) {
+                ptx::mbarrier_wait(item_empty, (n + 1) % 2);
+            }
+            if (item >= items) {
+                item_words.store(4 * kIsItem, 0u);
+                ptx::mbarrier_arrive(item_full);
+                break;
+            }
+            next = ptx::atomic_add(p.work, tile::kNextItem, 1u);  // its latency is hidden
+            const tile::Item x = tile::find_item(item, p.work, p.segment_count, p.segments, C::kRows);
+            const i32 row = i32(x.row_tile * C::kRows), queries = x.where.q_len,
+                      keys = x.where.k_len;
+            item_words.store(4 * kIsItem, ptx::U32x4{1, x.segment, x.head, u32(row)});
+            item_words.store(4 * kQueries, ptx::U32x4{u32(queries), u32(keys), u32(x.where.k_tile),
+                                                      u32(x.where.q_row)});
+            // Row tiles that the segment has; what a group without one computes is not stored.
+            const i32 groups_left = (queries - row + i32(C::kGroupRows) - 1) / i32(C::kGroupRows);
+            const u32 groups = groups_left < i32(C::kGroups) ? u32(groups_left) : C::kGroups;
+            ptx::mbarrier_arrive_expect_tx(item_full, groups * C::kQBytes);
+            const i64 q_tile = i64(x.head) * p.q_tiles + x.where.q_row / i32(C::kGroupRows) +
+                               x.segment + row / i32(C::kGroupRows);
+            QUATT_NO_UNROLL
+            for (u32 i = 0; i < groups; i++) {
+                ptx::bulk_load(shared.sub(offsetof(Plan, q) + i * C::kQBytes, C::kQBytes),
+                               p.q8.sub((q_tile + i) * C::kQBytes, C::kQBytes), C::kQBytes,
+                               item_full);
+            }
+            const i64 k_tile =
+                i64(x.head / p.heads_per_group) * p.k_tiles + x.where.k_tile;
+            QUATT_NO_UNROLL
+            for (i32 tile = tiles_of(row, queries, keys) - 1; tile >= 0; tile--, used++) {
+                const u32 stage = used % C::kStages;
+                const i64 at = (k_tile + tile * i32(C::kBlocks)) * (tile::kKeyTile * C::kDim);
+                if constexpr (kMutant != Mutant::kNoFreeWait) {
+                    ptx::mbarrier_wait(empty(stage), (used / C::kStages + 1) % 2);
+                }
+                ptx::mbarrier_arrive_expect_tx(full(stage), 2 * C::kTileBytes);
+                ptx::bulk_load(k_stage(stage), p.k8.sub(at, C::kTileBytes), C::kTileBytes,
+                               full(stage));
+                ptx::bulk_load(v_stage(stage), p.v8.sub(at, C::kTileBytes), C::kTileBytes,
+                               full(stage));
+            }
+        }
+        return;
+    }
+
+    // ================================================================ the groups that compute
+    ptx::more_registers<C::kConsumerRegisters>();
+    const u32 g = lane / 4, t = lane % 4;
+    // NOTE: each warp lets go for itself. The warps of a group wait for their own quarter of a wgmma
+    // only, and one may fall behind by a slow tile.
+    const bool speaks = lane == 0;
+    const ptx::u64 q_matrix =
+        ptx::k_major<C::kDim>(shared.sub(offsetof(Plan, q) + group * C::kQBytes, C::kQBytes));
+    const ptx::u64 k_matrix = ptx::k_major<C::kDim>(k_stage(0)), v_matrix = ptx::k_major<64>(v_stage(0));
+    const ptx::Shared master = shared.sub(
+        offsetof(Plan, master) + group * C::kMasterBytes + thread % C::kGroupThreads * 16,
+        C::kMasterBytes - thread % C::kGroupThreads * 16);
+    u32 stage = 0, phase = 0;  // of the next tile
+    u32 item_phase = 0;
+
+    QUATT_NO_UNROLL
+    for (;; item_phase ^= 1) {
+        if constexpr (kMutant != Mutant::kNoItemWait) {
+            ptx::mbarrier_wait(item_full, item_phase);
+        }
+        const auto a = item_words.load<ptx::U32x4>(4 * kIsItem);
+        if (a.x == 0) {
+            return;
+        }
+        const auto b = item_words.load<ptx::U32x4>(4 * kQueries);
+        const u32 head = a.z, kv_head = head / p.heads_per_group;
+        const i32 queries = i32(b.x), keys = i32(b.y);
+        const i32 group_row = i32(a.w + group * C::kGroupRows);
+        i32 tile = tiles_of(i32(a.w), queries, keys) - 1;
+        if (group_row >= queries || tile < 0) {
+            // No rows, or no keys: only let the tiles pass.
+            if (speaks) {
+                ptx::mbarrier_arrive(item_empty);
+            }
+            QUATT_NO_UNROLL
+            for (; tile >= 0; tile--) {
+                ptx::mbarrier_wait(full(stage), phase);
+                if (speaks) {
+                    ptx::mbarrier_arrive(empty(stage));
+                }
+                stage = stage + 1 == C::kStages ? 0 : stage + 1;
+                phase ^= stage == 0 ? 1 : 0;
+            }
+            if (group_row >= queries) {
+                continue;
+            }
+        }
+        const i32 row0 = group_row + i32(warp % 4 * 16 + g);
+        const auto row_of = [&](u32 r) { return row0 + i32(8 * r); };
+        const i32 unmasked = last(row0 - i32(g), queries, keys);  // seen by every row of the warp
+        const i64 factors = i64(head) * p.q_rows + i32(b.w);
+        float factor[2];
+        QUATT_UNROLL
+        for (u32 r = 0; r < 2; r++) {
+            factor[r] = row_of(r) < queries ? p.q_factor.load(factors + row_of(r)) : 1.0f;
+        }
+        const auto k_scales = p.k_scale.sub(i64(kv_head) * p.k_tiles + i32(b.z),
+                                            i64(tile + 1) * C::kBlocks);
+
+        float o[C::kOutRegisters];
+        float l[2] = {0, 0}, m[2], highest[2];
+        m[0] = m[1] = highest[0] = highest[1] = C::kNoReference;
+        float master_reference[2];
+        bool has_master = false;
+        u32 look = 0;  // bit r: the tile before raised m of row r by 8 or more
+        bool any_look = false;
+        bool moved = false;  // some row of the warp, so `owed` counts
+        i32 hot = 0;
+        QUATT_UNROLL
+        for (u32 i = 0; i < C::kOutRegisters; i++) {
+            o[i] = 0;
+        }
+
+        // O joins the master under the higher of both references, and starts again.
+        const auto flush = [&] {
+            QUATT_UNROLL
+            for (u32 i = 0; i < C::kOutRegisters; i++) {
+                ptx::pin(o[i]);
+            }
+            float keep[2], add[2];
+            QUATT_UNROLL
+            for (u32 r = 0; r < 2; r++) {
+                const float top = has_master ? ptx::max(master_reference[r], m[r]) : m[r];
+                keep[r] = has_master ? ptx::ex2(master_reference[r] - top) : 0.0f;
+                add[r] = ptx::ex2(m[r] - top);
+                master_reference[r] = top;
+            }
+            QUATT_UNROLL
+            for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
+                float* x = &o[4 * n];
+                const u32 at = n * 16 * C::kGroupThreads;
+                ptx::F32x4 y{0, 0, 0, 0};
+                if (has_master) {
+                    y = master.load<ptx::F32x4>(at);
+                }
+                y.x = ptx::fma(x[0], add[0], y.x * keep[0]);
+                y.y = ptx::fma(x[1], add[0], y.y * keep[0]);
+                y.z = ptx::fma(x[2], add[1], y.z * keep[1]);
+                y.w = ptx::fma(x[3], add[1], y.w * keep[1]);
+                master.store(at, y);
+                x[0] = x[1] = x[2] = x[3] = 0;
+            }
+            has_master = true;
+        };
+        // Everything summed under the old reference follows, by an exact power of two. O, which is in
+        // the making, does later: a wait is for all four warps of a group to make, or for none.
+        float owed[2] = {1, 1};
+        const auto move = [&](u32 r, float to) {
+            const float f = ptx::ex2(m[r] - to);
+            m[r] = to;
+            highest[r] = ptx::max(highest[r], to);
+            l[r] *= f;
+            owed[r] *= f;
+        };
+
+        const auto pay = [&] {
+            QUATT_UNROLL
+            for (u32 n = 0; n < C::kOutRegisters; n++) {
+                ptx::pin(o[n]);
+                o[n] *= owed[n / 2 % 2];
+            }
+            owed[0] = owed[1] = 1;
+        };
+
+        float s[C::kScoreRegisters];
+        float next_scale[C::kBlocks];
+        const auto load_scales = [&](i32 of) {
+            QUATT_UNROLL
+            for (u32 i = 0; i < C::kBlocks; i++) {
+                next_scale[i] = k_scales.load(of * i32(C::kBlocks) + i32(i));
+            }
+        };
+        // Asks for the scores of the tile in `stage`.
+        const auto issue_scores = [&] {
+            const ptx::u64 k = k_matrix + stage * (C::kTileBytes / 16);
+            QUATT_UNROLL
+            for (u32 i = 0; i < C::kKSteps; i++) {
+                ptx::wgmma_e4m3<C::kKeys>(s, q_matrix + 2 * i, k + 2 * i, i != 0);
+            }
+            ptx::wgmma_commit();
+        };
+        // Asks for O += P V of the tile in stage `from`.
+        const auto issue_values = [&](const u32 (&pf)[C::kPSteps][4], u32 from) {
+            const ptx::u64 v = v_matrix + from * (C::kTileBytes / 16);
+            QUATT_UNROLL
+            for (u32 i = 0; i < C::kPSteps; i++) {
+                ptx::wgmma_e4m3<C::kDim>(o, pf[i], v + i / 2 * (64 * C::kDim / 16) + i % 2 * 2, true);
+            }
+            ptx::wgmma_commit();
+        };
+        const auto wait_tile = [&] {
+            if constexpr (kMutant != Mutant::kNoFullWait) {
+                ptx::mbarrier_wait(full(stage), phase);
+            }
+        };
+
+        // Scores of `tile` in s become its P in `now`. O may be in the making.
+        const auto softmax = [&](u32 (&now)[C::kPSteps][4], bool is_first) {
+            float scaled[2][C::kBlocks];  // t = score * scaled, in log2 units
+            QUATT_UNROLL
+            for (u32 i = 0; i < C::kBlocks; i++) {
+                scaled[0][i] = factor[0] * next_scale[i];
+                scaled[1][i] = factor[1] * next_scale[i];
+            }
+            if (tile > 0) {
+                load_scales(tile - 1);
+            }
+            if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
+                QUATT_UNROLL
+                for (u32 r = 0; r < 2; r++) {
+                    const i32 seen = last(row_of(r), queries, keys) - tile * i32(C::kKeys) -
+                                     i32(2 * t);  // of this lane's first key on
+                    QUATT_UNROLL
+                    for (u32 n = 0; n < C::kKeys / 8; n++)
+                        QUATT_UNROLL
+                    for (u32 i = 0; i < 2; i++) {
+                        float& x = s[4 * n + 2 * r + i];
+                        x = i32(8 * n + i) < seen ? x : -INFINITY;
+                    }
+                }
+            }
+            // The row's largest t, NaN ignored. NOTE: pinned, or the compiler hoists it out of the
+            // rare branches.
+            const auto maximum = [&](u32 r) {
+                float top = -INFINITY;
+                QUATT_UNROLL
+                for (u32 i = 0; i < C::kBlocks; i++) {
+                    float x = -INFINITY;
+                    QUATT_UNROLL
+                    for (u32 n = 8 * i; n < 8 * i + 8; n++) {
+                        ptx::pin(s[4 * n + 2 * r]);
+                        ptx::pin(s[4 * n + 2 * r + 1]);
+                        x = ptx::max(x, ptx::max(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
+                    }
+                    top = ptx::max(top, x * scaled[r][i]);
+                }
+                top = ptx::max(top, ptx::shfl_xor(top, 1));
+                return ptx::max(top, ptx::shfl_xor(top, 2));
+            };
+            const bool is_border = tile % C::kIntervalTiles == C::kIntervalTiles - 1;
+            u32 rose = 0;  // bit r: this tile raised m of row r by 8 or more
+            bool slow = false;
+            moved = false;
+            if (is_first || is_border || any_look || hot >= C::kHotLimit) {
+                moved = true;
+                bool rises = false;
+                QUATT_UNROLL
+                for (u32 r = 0; r < 2; r++) {
+                    const float top = maximum(r), x = ptx::ceil(top);
+                    const bool looks = is_first || is_border || (look >> r & 1) != 0;
+                    if (looks && x > -INFINITY && x <= m[r] - C::kRise) {
+                        move(r, ptx::max(x, highest[r] - C::kFallLimit));
+                    } else if (x > m[r] && ptx::ex2(top - m[r] + C::kExponent) >= 432.0f) {
+                        // It would overflow: 432 rounds to 448, code 0x7E.
+                        rises = true;
+                        rose |= x - m[r] >= C::kRise ? 1u << r : 0u;
+                        move(r, x);
+                    }
+                }
+                slow = ptx::any(rises) && !is_first;
+            }
+            float sum[2];
+            const auto exponentials = [&](u32 r) {  // true: a code at the end of its range
+                const float c = C::kExponent - m[r];
+                u32 over = 0;
+                float even = 0, odd = 0;
+                QUATT_UNROLL
+                for (u32 n = 0; n < C::kKeys / 8; n += 2) {
+                    float e[4];
+                    QUATT_UNROLL
+                    for (u32 j = 0; j < 4; j++) {
+                        e[j] = ptx::ex2(
+                            ptx::fma(s[4 * (n + j / 2) + 2 * r + j % 2], scaled[r][n / 8], c));
+                    }
+                    even = n == 0 ? e[0] : even + e[0];
+                    odd = n == 0 ? e[1] : odd + e[1];
+                    even += e[2];
+                    odd += e[3];
+                    u32& code = now[n / 4][2 * (n / 2 % 2) + r];
+                    code = ptx::pack_e4m3x4(e[0], e[1], e[2], e[3]);
+                    over |= code + 0x02020202u;
+                }
+                sum[r] = even + odd;
+                return (over & 0x80808080u) != 0;
+            };
+            const bool over0 = exponentials(0), over1 = exponentials(1);
+            if (ptx::any(over0 || over1) && kMutant != Mutant::kNoRedo) {
+                QUATT_UNROLL
+                for (u32 r = 0; r < 2; r++) {
+                    const u32 rows = ptx::ballot(r == 0 ? over0 : over1);
+                    if (rows != 0) {
+                        const float x = ptx::ceil(maximum(r));
+                        if ((rows >> (lane & 28u) & 0xFu) != 0 && x > m[r]) {
+                            rose |= x - m[r] >= C::kRise ? 1u << r : 0u;
+                            move(r, x);
+                        }
+                        (void)exponentials(r);  // NOTE: once: NaN would ask for ever
+                    }
+                }
+                moved = slow = true;
+            }
+            look = rose;
+            any_look = slow && ptx::any(rose != 0);
+            hot = slow ? hot + C::kHot : hot - (hot > 0 ? 1 : 0);
+            l[0] += sum[0];
+            l[1] += sum[1];
+        };
+        const auto release = [&](u32 which) {
+            if (speaks) {
+                ptx::mbarrier_arrive(empty(which));
+            }
+        };
+
+        if (tile >= 0) {
+            u32 pa[C::kPSteps][4], pb[C::kPSteps][4];
+            load_scales(tile);
+            wait_tile();
+            ptx::wgmma_fence();
+            issue_scores();
+            ptx::wgmma_wait<0>();
+            softmax(pa, true);
+            owed[0] = owed[1] = 1;  // O is 0
+            u32 before = stage;
+            const auto advance = [&] {
+                before = stage;
+                stage = stage + 1 == C::kStages ? 0 : stage + 1;
+                phase ^= stage == 0 ? 1 : 0;
+            };
+            // Scores of `tile`, then its P in `now`, beside P V of the tile before.
+            const auto step = [&](const u32 (&was)[C::kPSteps][4], u32 (&now)[C::kPSteps][4]) {
+                advance();
+                wait_tile();
+                ptx::wgmma_fence();
+                issue_scores();
+                issue_values(was, before);
+                if (tile % C::kIntervalTiles == C::kIntervalTiles - 1) {
+                    ptx::wgmma_wait<0>();
+                    flush();
+                } else {
+                    ptx::wgmma_wait<1>();
+                }
+                softmax(now, false);
+                ptx::wgmma_wait<0>();
+                release(before);
+                if (moved) {
+                    pay();
+                }
+            };
+            // O += P V of the last tile. Nobody of this group reads Q or the item any more.
+            const auto finish = [&](const u32 (&was)[C::kPSteps][4]) {
+                if (speaks) {
+                    ptx::mbarrier_arrive(item_empty);
+                }
+                ptx::wgmma_fence();
+                issue_values(was, stage);
+                ptx::wgmma_wait<0>();
+                release(stage);
+                advance();
+            };
+            QUATT_NO_UNROLL
+            for (;;) {
+                if (--tile < 0) {
+                    finish(pa);
+                    break;
+                }
+                step(pa, pb);
+                if (--tile < 0) {
+                    finish(pb);
+                    break;
+                }
+                step(pb, pa);
+            }
+            QUATT_UNROLL
+            for (u32 i = 0; i < C::kOutRegisters; i++) {
+                ptx::pin(o[i]);
+            }
+        }
+
+        // ------------------------------------------------------------ results
+        float keep[2] = {0, 0}, add[2] = {1, 1};
+        QUATT_UNROLL
+        for (u32 r = 0; r < 2; r++) {
+            l[r] += ptx::shfl_xor(l[r], 1);
+            l[r] += ptx::shfl_xor(l[r], 2);
+            const bool has_key = l[r] != 0;  // NaN is one
+            if (p.out.has_lse && t == 0 && row_of(r) < queries) {
+                const tile::Segment to = tile::load_segment(p.segments, a.y);
+                const float lse =
+                    (m[r] - C::kExponent + ptx::lg2(l[r])) * 0.6931471805599453f +
+                    p.lse_shift.load(factors + row_of(r));
+                p.out.lse.store(to.lse + head * p.out.lse_head + row_of(r) * p.out.lse_token,
+                                has_key ? lse : -INFINITY);
+            }
+            const float inverse = has_key ? 1.0f / l[r] : 0.0f;
+            // m moved O and l alike since the last flush, and the master not.
+            if (has_master) {
+                keep[r] = ptx::ex2(master_reference[r] - m[r]) * inverse;
+            }
+            add[r] = inverse;
+        }
+        const i64 scales_at =
+            (i64(a.y) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
+        QUATT_UNROLL
+        for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
+            float* x = &o[4 * n];
+            ptx::F32x4 y{0, 0, 0, 0};
+            if (has_master) {
+                y = master.load<ptx::F32x4>(n * 16 * C::kGroupThreads);
+            }
+            const auto scale = p.v_scale.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
+            const auto mean = p.v_mean.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
+            const float mean0 = l[0] != 0 ? 1.0f : 0.0f, mean1 = l[1] != 0 ? 1.0f : 0.0f;
+            x[0] = ptx::fma(ptx::fma(x[0], add[0], y.x * keep[0]), scale.x, mean.x * mean0);
+            x[1] = ptx::fma(ptx::fma(x[1], add[0], y.y * keep[0]), scale.y, mean.y * mean0);
+            x[2] = ptx::fma(ptx::fma(x[2], add[1], y.z * keep[1]), scale.x, mean.x * mean1);
+            x[3] = ptx::fma(ptx::fma(x[3], add[1], y.w * keep[1]), scale.y, mean.y * mean1);
+        }
+        const tile::Segment to = tile::load_segment(p.segments, a.y);
+        tile::store_rows<2, C::kOutRegisters / 4>(
+            p.out, to.out + head * p.out.strides.head, queries, t, row_of,
+            [&](u32 r, u32 n, u32 i) { return o[4 * n + 2 * r + i]; });
+    }
+}
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::wgmma
