@@ -22,8 +22,8 @@ inline namespace QUATT_ABI {
 QUATT_DEV void cluster_sync([[maybe_unused]] Site site = Site::current()) {
 #if defined(__CUDACC__)
 #if QUATT_HAS_BULK_COPY
-    asm volatile(
-        "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
 #endif
 #else
     simt::block().cluster_sync(site);

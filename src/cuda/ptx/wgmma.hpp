@@ -7,8 +7,8 @@
 //
 // Rules (PTX ISA 9.7.15): `wgmma_fence` before the first wgmma of a warpgroup and whenever its
 // registers were written by something else; registers of a wgmma (A too) are not touched from its
-// issue until a `wgmma_wait` that covers its group. What generic stores wrote to shared memory needs
-// a `fence_proxy_async` before a wgmma reads it.
+// issue until a `wgmma_wait` that covers its group. What generic stores wrote to shared memory
+// needs a `fence_proxy_async` before a wgmma reads it.
 #pragma once
 
 #include "cuda/ptx/mbarrier.hpp"
@@ -21,8 +21,8 @@ namespace quatt::ptx {
 inline namespace QUATT_ABI {
 
 // The descriptor of a K-major operand: rows of Span bytes (32, 64 or 128) along K, one after the
-// other, in the swizzle of that span. `at` is at the start of the pattern (8 rows), or a multiple of
-// 32 bytes along K beyond it. PTX ISA 9.7.15.5.1 (matrix descriptor)
+// other, in the swizzle of that span. `at` is at the start of the pattern (8 rows), or a multiple
+// of 32 bytes along K beyond it. PTX ISA 9.7.15.5.1 (matrix descriptor)
 template <u32 Span>
 [[nodiscard]] QUATT_DEV u64 k_major(Shared at, [[maybe_unused]] Site site = Site::current()) {
     static_assert(Span == 32 || Span == 64 || Span == 128);
@@ -41,28 +41,29 @@ extern "C" __device__ void quatt_wgmma_needs_sm_90a();
 namespace detail {
 
 // Lists of the accumulators, as operands and in the text of the instruction.
-#define QUATT_D8(i)                                                                           \
-    "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]),       \
+#define QUATT_D8(i)                                                                     \
+    "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
         "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 #define QUATT_D32(i) QUATT_D8(i), QUATT_D8((i) + 8), QUATT_D8((i) + 16), QUATT_D8((i) + 24)
-#define QUATT_T32                                                                     \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "         \
+#define QUATT_T32                                                             \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define QUATT_T64                                                                         \
-    QUATT_T32                                                                             \
-    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
+#define QUATT_T64                                                                        \
+    QUATT_T32                                                                            \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define QUATT_T96                                                                         \
-    QUATT_T64                                                                             \
-    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "  \
+#define QUATT_T96                                                                        \
+    QUATT_T64                                                                            \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
 // D: the accumulators' text and operands, A: the same of A. p: whether d counts.
-#define QUATT_WGMMA(n, text, a_text, b_text, p_text, operands, ...)                           \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p_text ", 0;\n"                         \
+#define QUATT_WGMMA(n, text, a_text, b_text, p_text, operands, ...)                            \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p_text                                    \
+                 ", 0;\n"                                                                      \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 " text "}, " a_text \
-                 ", " b_text ", p, 1, 1;\n}\n"                                               \
-                 : operands                                                                   \
+                 ", " b_text ", p, 1, 1;\n}\n"                                                 \
+                 : operands                                                                    \
                  : __VA_ARGS__)
 
 }  // namespace detail
@@ -79,10 +80,11 @@ QUATT_DEV void wgmma_e4m3(float (&d)[N / 2], u64 a, u64 b, bool accumulate,
     const i32 p = accumulate ? 1 : 0;
 #define QUATT_LIST(...) __VA_ARGS__
     if constexpr (N == 64) {
-        QUATT_WGMMA(64, QUATT_T32, "%32", "%33", "%34", QUATT_LIST(QUATT_D32(0)), "l"(a), "l"(b), "r"(p));
+        QUATT_WGMMA(64, QUATT_T32, "%32", "%33", "%34", QUATT_LIST(QUATT_D32(0)), "l"(a), "l"(b),
+                    "r"(p));
     } else if constexpr (N == 128) {
-        QUATT_WGMMA(128, QUATT_T64, "%64", "%65", "%66", QUATT_LIST(QUATT_D32(0), QUATT_D32(32)), "l"(a),
-                    "l"(b), "r"(p));
+        QUATT_WGMMA(128, QUATT_T64, "%64", "%65", "%66", QUATT_LIST(QUATT_D32(0), QUATT_D32(32)),
+                    "l"(a), "l"(b), "r"(p));
     } else {
         static_assert(N == 192);
         QUATT_WGMMA(192, QUATT_T96, "%96", "%97", "%98",
@@ -109,8 +111,8 @@ QUATT_DEV void wgmma_e4m3(float (&d)[N / 2], const u32 (&a)[4], u64 b, bool accu
     } else {
         static_assert(N == 128);
         QUATT_WGMMA(128, QUATT_T64, "{%64, %65, %66, %67}", "%68", "%69",
-                    QUATT_LIST(QUATT_D32(0), QUATT_D32(32)), "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-                    "l"(b), "r"(p));
+                    QUATT_LIST(QUATT_D32(0), QUATT_D32(32)), "r"(a[0]), "r"(a[1]), "r"(a[2]),
+                    "r"(a[3]), "l"(b), "r"(p));
     }
 #else
     quatt_wgmma_needs_sm_90a();

@@ -52,25 +52,25 @@ struct Config {
     static constexpr u32 kBlocks = kKeys / tile::kKeyTile;  // packed tiles, each with its K scale
     static constexpr u32 kScoreRegisters = kKeys / 2, kOutRegisters = kDim / 2;
     static constexpr u32 kKSteps = kDim / 32, kPSteps = kKeys / 32;
-    static constexpr u32 kTileBytes = kKeys * kDim;         // of K, and of V
-    static constexpr u32 kQBytes = kGroupRows * kDim;       // of a group
+    static constexpr u32 kTileBytes = kKeys * kDim;    // of K, and of V
+    static constexpr u32 kQBytes = kGroupRows * kDim;  // of a group
     static constexpr u32 kMasterBytes = 4 * kGroupRows * kDim;
 
     static constexpr i32 kIntervalTiles = 2304 / kKeys;
     static constexpr float kExponent = 6;  // w
     static constexpr float kRise = 8, kFallLimit = 40;
     static constexpr float kNoReference = -1e30f;
-    // A warp that overflows often takes the maximum first: each slow tile adds kHot, each other one
-    // takes 1 away, and from kHotLimit on it does.
-    static constexpr i32 kHot = 4, kHotLimit = 12, kHotMost = 32;
+    // A warp takes maxima first while overflows come often: each adds kHeat, each tile takes 1
+    // away.
+    static constexpr i32 kHeat = 4, kHot = 8;
 };
 
 template <class C>
 struct SharedPlan {
-    alignas(1024) u8 q[C::kGroups][C::kQBytes];  // [64 rows, kDim]
+    alignas(1024) u8 q[C::kGroups][C::kQBytes];     // [64 rows, kDim]
     alignas(1024) u8 k[C::kStages][C::kTileBytes];  // [keys, kDim]
     alignas(1024) u8 v[C::kStages][C::kTileBytes];  // [64-key tile][kDim, 64 keys in stored order]
-    u8 master[C::kGroups][C::kMasterBytes];      // each thread's own [kDim / 8][128 threads] x 16 bytes
+    u8 master[C::kGroups][C::kMasterBytes];  // each thread's own [kDim / 8][128 threads] x 16 bytes
     ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers
     ptx::u64 item_full, item_empty;                // of `item` and q
     alignas(16) u32 item[8];
@@ -81,11 +81,11 @@ enum ItemWord : u32 { kIsItem, kSegment, kHead, kRow, kQueries, kKeysOf, kFirstT
 
 struct Params {
     // What prep packed; rows of 64 and 128 bytes in the swizzle of their span.
-    ptx::Global<const u8> q8;           // [Hq, q_tiles, 64 rows, kDim]
-    ptx::Global<const float> q_factor;  // [Hq, q_rows]: scale * softmax_scale * log2 e
-    ptx::Global<const float> lse_shift; // [Hq, q_rows]: what centring K took from the scores
-    ptx::Global<const u8> k8, v8;       // [Hkv, k_tiles, 64 * kDim]
-    ptx::Global<const float> k_scale;   // [Hkv, k_tiles]
+    ptx::Global<const u8> q8;                  // [Hq, q_tiles, 64 rows, kDim]
+    ptx::Global<const float> q_factor;         // [Hq, q_rows]: scale * softmax_scale * log2 e
+    ptx::Global<const float> lse_shift;        // [Hq, q_rows]: what centring K took from the scores
+    ptx::Global<const u8> k8, v8;              // [Hkv, k_tiles, 64 * kDim]
+    ptx::Global<const float> k_scale;          // [Hkv, k_tiles]
     ptx::Global<const float> v_scale, v_mean;  // [segments, Hkv, kDim]
     i64 q_rows, q_tiles, k_tiles;
     tile::Output out;

@@ -1,7 +1,8 @@
 // FP8 attention by wgmma (sm_90a). A block is kGroups warpgroups that compute, 64 query rows each,
 // and one whose first thread loads. Blocks are persistent: the loader takes items (segment, head,
-// kRows query rows) off a list, longest first, and walks their key tiles from the last to the first;
-// the groups follow, each at its own pace, by the law of the softmax reference (docs/recipes.md).
+// kRows query rows) off a list, longest first, and walks their key tiles from the last to the
+// first; the groups follow, each at its own pace, by the law of the softmax reference
+// (docs/recipes.md).
 //
 // Registers (docs/kernels/wgmma.md): with g = lane / 4 and t = lane % 4, a lane holds rows g + 8 r,
 // r = 0, 1, of the 16 rows of its warp, and columns 2 t, 2 t + 1 of each 8: x[4 n + 2 r + i] is
@@ -15,8 +16,7 @@ namespace quatt::wgmma {
 inline namespace QUATT_ABI {
 
 template <class C>
-QUATT_KERNEL(C::kThreads, 1)
-attention(const Params p) {
+QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
     using Plan = SharedPlan<C>;
     constexpr Mutant kMutant = C::kMutant;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id(),
@@ -76,7 +76,8 @@ attention(const Params p) {
                 break;
             }
             next = ptx::atomic_add(p.work, tile::kNextItem, 1u);  // its latency is hidden
-            const tile::Item x = tile::find_item(item, p.work, p.segment_count, p.segments, C::kRows);
+            const tile::Item x =
+                tile::find_item(item, p.work, p.segment_count, p.segments, C::kRows);
             const i32 row = i32(x.row_tile * C::kRows), queries = x.where.q_len,
                       keys = x.where.k_len;
             item_words.store(4 * kIsItem, ptx::U32x4{1, x.segment, x.head, u32(row)});
@@ -94,8 +95,7 @@ attention(const Params p) {
                                p.q8.sub((q_tile + i) * C::kQBytes, C::kQBytes), C::kQBytes,
                                item_full);
             }
-            const i64 k_tile =
-                i64(x.head / p.heads_per_group) * p.k_tiles + x.where.k_tile;
+            const i64 k_tile = i64(x.head / p.heads_per_group) * p.k_tiles + x.where.k_tile;
             QUATT_NO_UNROLL
             for (i32 tile = tiles_of(row, queries, keys) - 1; tile >= 0; tile--, used++) {
                 const u32 stage = used % C::kStages;
@@ -116,12 +116,13 @@ attention(const Params p) {
     // ================================================================ the groups that compute
     ptx::more_registers<C::kConsumerRegisters>();
     const u32 g = lane / 4, t = lane % 4;
-    // NOTE: each warp lets go for itself. The warps of a group wait for their own quarter of a wgmma
-    // only, and one may fall behind by a slow tile.
+    // NOTE: each warp lets go for itself. The warps of a group wait for their own quarter of a
+    // wgmma only, and one may fall behind by a slow tile.
     const bool speaks = lane == 0;
     const ptx::u64 q_matrix =
         ptx::k_major<C::kDim>(shared.sub(offsetof(Plan, q) + group * C::kQBytes, C::kQBytes));
-    const ptx::u64 k_matrix = ptx::k_major<C::kDim>(k_stage(0)), v_matrix = ptx::k_major<64>(v_stage(0));
+    const ptx::u64 k_matrix = ptx::k_major<C::kDim>(k_stage(0)),
+                   v_matrix = ptx::k_major<64>(v_stage(0));
     const ptx::Shared master = shared.sub(
         offsetof(Plan, master) + group * C::kMasterBytes + thread % C::kGroupThreads * 16,
         C::kMasterBytes - thread % C::kGroupThreads * 16);
@@ -169,18 +170,19 @@ attention(const Params p) {
         for (u32 r = 0; r < 2; r++) {
             factor[r] = row_of(r) < queries ? p.q_factor.load(factors + row_of(r)) : 1.0f;
         }
-        const auto k_scales = p.k_scale.sub(i64(kv_head) * p.k_tiles + i32(b.z),
-                                            i64(tile + 1) * C::kBlocks);
+        const auto k_scales =
+            p.k_scale.sub(i64(kv_head) * p.k_tiles + i32(b.z), i64(tile + 1) * C::kBlocks);
 
         float o[C::kOutRegisters];
         float l[2] = {0, 0}, m[2], highest[2];
         m[0] = m[1] = highest[0] = highest[1] = C::kNoReference;
         float master_reference[2];
         bool has_master = false;
+        // The state of the law between tiles, for the warp's rare tiles only: `stop` is the next
+        // tile whose maximum is taken first.
+        i32 stop = tile;
         u32 look = 0;  // bit r: the tile before raised m of row r by 8 or more
-        bool any_look = false;
-        bool moved = false;  // some row of the warp, so `owed` counts
-        i32 hot = 0;
+        i32 heat = 0, last_slow = tile;
         QUATT_UNROLL
         for (u32 i = 0; i < C::kOutRegisters; i++) {
             o[i] = 0;
@@ -217,24 +219,33 @@ attention(const Params p) {
             }
             has_master = true;
         };
-        // Everything summed under the old reference follows, by an exact power of two. O, which is in
-        // the making, does later: a wait is for all four warps of a group to make, or for none.
-        float owed[2] = {1, 1};
+        const auto scale_out = [&](u32 r, float f) {
+            QUATT_UNROLL
+            for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
+                ptx::pin(o[4 * n + 2 * r]);
+                ptx::pin(o[4 * n + 2 * r + 1]);
+                o[4 * n + 2 * r] *= f;
+                o[4 * n + 2 * r + 1] *= f;
+            }
+        };
+        // All but O follows, by an exact power of two; the result is for O.
         const auto move = [&](u32 r, float to) {
             const float f = ptx::ex2(m[r] - to);
             m[r] = to;
             highest[r] = ptx::max(highest[r], to);
             l[r] *= f;
-            owed[r] *= f;
+            return f;
         };
-
-        const auto pay = [&] {
-            QUATT_UNROLL
-            for (u32 n = 0; n < C::kOutRegisters; n++) {
-                ptx::pin(o[n]);
-                o[n] *= owed[n / 2 % 2];
+        // Which tile is the next to be looked at first, after `tile`: the first of an interval, the
+        // one after a rise, or any while slow tiles come often.
+        const auto plan_looks = [&](bool is_slow, bool look_next) {
+            if (is_slow) {
+                heat -= last_slow - tile;
+                heat = (heat < 0 ? 0 : heat) + C::kHeat;
+                last_slow = tile;
             }
-            owed[0] = owed[1] = 1;
+            const i32 border = tile / C::kIntervalTiles * C::kIntervalTiles - 1;
+            stop = look_next || heat - (last_slow - tile) >= C::kHot ? tile - 1 : border;
         };
 
         float s[C::kScoreRegisters];
@@ -255,11 +266,12 @@ attention(const Params p) {
             ptx::wgmma_commit();
         };
         // Asks for O += P V of the tile in stage `from`.
-        const auto issue_values = [&](const u32 (&pf)[C::kPSteps][4], u32 from) {
+        const auto issue_values = [&](const u32(&pf)[C::kPSteps][4], u32 from) {
             const ptx::u64 v = v_matrix + from * (C::kTileBytes / 16);
             QUATT_UNROLL
             for (u32 i = 0; i < C::kPSteps; i++) {
-                ptx::wgmma_e4m3<C::kDim>(o, pf[i], v + i / 2 * (64 * C::kDim / 16) + i % 2 * 2, true);
+                ptx::wgmma_e4m3<C::kDim>(o, pf[i], v + i / 2 * (64 * C::kDim / 16) + i % 2 * 2,
+                                         true);
             }
             ptx::wgmma_commit();
         };
@@ -269,11 +281,13 @@ attention(const Params p) {
             }
         };
 
-        // Scores of `tile` in s become its P in `now`. O may be in the making.
-        const auto softmax = [&](u32 (&now)[C::kPSteps][4], bool is_first) {
+        // Scores of `tile` in s become its P in `now`, beside the products of the tile before,
+        // which `settle` waits for.
+        const auto softmax = [&](u32(&now)[C::kPSteps][4], bool is_first, auto&& settle) {
             float scaled[2][C::kBlocks];  // t = score * scaled, in log2 units
             QUATT_UNROLL
             for (u32 i = 0; i < C::kBlocks; i++) {
+                ptx::pin(next_scale[i]);  // NOTE: or it becomes uniform, and is waited for at once
                 scaled[0][i] = factor[0] * next_scale[i];
                 scaled[1][i] = factor[1] * next_scale[i];
             }
@@ -312,30 +326,34 @@ attention(const Params p) {
                 top = ptx::max(top, ptx::shfl_xor(top, 1));
                 return ptx::max(top, ptx::shfl_xor(top, 2));
             };
-            const bool is_border = tile % C::kIntervalTiles == C::kIntervalTiles - 1;
-            u32 rose = 0;  // bit r: this tile raised m of row r by 8 or more
-            bool slow = false;
-            moved = false;
-            if (is_first || is_border || any_look || hot >= C::kHotLimit) {
-                moved = true;
-                bool rises = false;
+            u32 due = 0;  // bit r: O of row r waits for owed[r]; bit 2: the maximum was taken
+            float owed[2];
+            if (tile <= stop) {
+                const bool is_border =
+                    is_first || tile % C::kIntervalTiles == C::kIntervalTiles - 1;
+                u32 rose = 0;
+                due = 4;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
                     const float top = maximum(r), x = ptx::ceil(top);
-                    const bool looks = is_first || is_border || (look >> r & 1) != 0;
+                    const bool looks = is_border || (look >> r & 1) != 0;
+                    owed[r] = 1;
                     if (looks && x > -INFINITY && x <= m[r] - C::kRise) {
-                        move(r, ptx::max(x, highest[r] - C::kFallLimit));
+                        owed[r] = move(r, ptx::max(x, highest[r] - C::kFallLimit));
                     } else if (x > m[r] && ptx::ex2(top - m[r] + C::kExponent) >= 432.0f) {
                         // It would overflow: 432 rounds to 448, code 0x7E.
-                        rises = true;
-                        rose |= x - m[r] >= C::kRise ? 1u << r : 0u;
-                        move(r, x);
+                        rose |= (x - m[r] >= C::kRise ? 1u : 0u) << r | 4u;
+                        owed[r] = move(r, x);
                     }
                 }
-                slow = ptx::any(rises) && !is_first;
+                look = rose & 3u;
+                const bool is_slow = !is_first && ptx::any((rose & 4u) != 0);
+                const bool look_next = ptx::any(look != 0);
+                plan_looks(is_slow, look_next);
+                due = ptx::any(owed[0] != 1 || owed[1] != 1) && !is_first ? 1 : 0;
             }
             float sum[2];
-            const auto exponentials = [&](u32 r) {  // true: a code at the end of its range
+            const auto exponentials = [&](u32 r) {  // bits that show a code at the end of its range
                 const float c = C::kExponent - m[r];
                 u32 over = 0;
                 float even = 0, odd = 0;
@@ -356,27 +374,36 @@ attention(const Params p) {
                     over |= code + 0x02020202u;
                 }
                 sum[r] = even + odd;
-                return (over & 0x80808080u) != 0;
+                return over & 0x80808080u;
             };
-            const bool over0 = exponentials(0), over1 = exponentials(1);
-            if (ptx::any(over0 || over1) && kMutant != Mutant::kNoRedo) {
+            const u32 over[2] = {exponentials(0), exponentials(1)};
+            settle();
+            if (ptx::any((over[0] | over[1] | due) != 0)) {
+                if (due != 0) {
+                    scale_out(0, owed[0]);
+                    scale_out(1, owed[1]);
+                }
+                u32 rose = 0;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
-                    const u32 rows = ptx::ballot(r == 0 ? over0 : over1);
+                    const u32 rows = kMutant == Mutant::kNoRedo ? 0 : ptx::ballot(over[r] != 0);
                     if (rows != 0) {
                         const float x = ptx::ceil(maximum(r));
+                        float f = 1;
                         if ((rows >> (lane & 28u) & 0xFu) != 0 && x > m[r]) {
                             rose |= x - m[r] >= C::kRise ? 1u << r : 0u;
-                            move(r, x);
+                            f = move(r, x);
                         }
+                        scale_out(r, f);
                         (void)exponentials(r);  // NOTE: once: NaN would ask for ever
                     }
                 }
-                moved = slow = true;
+                if (ptx::any((over[0] | over[1]) != 0)) {
+                    look |= rose;
+                    const bool look_next = ptx::any(look != 0);
+                    plan_looks(true, look_next);
+                }
             }
-            look = rose;
-            any_look = slow && ptx::any(rose != 0);
-            hot = slow ? hot + C::kHot : hot - (hot > 0 ? 1 : 0);
             l[0] += sum[0];
             l[1] += sum[1];
         };
@@ -393,8 +420,7 @@ attention(const Params p) {
             ptx::wgmma_fence();
             issue_scores();
             ptx::wgmma_wait<0>();
-            softmax(pa, true);
-            owed[0] = owed[1] = 1;  // O is 0
+            softmax(pa, true, [] {});
             u32 before = stage;
             const auto advance = [&] {
                 before = stage;
@@ -402,7 +428,7 @@ attention(const Params p) {
                 phase ^= stage == 0 ? 1 : 0;
             };
             // Scores of `tile`, then its P in `now`, beside P V of the tile before.
-            const auto step = [&](const u32 (&was)[C::kPSteps][4], u32 (&now)[C::kPSteps][4]) {
+            const auto step = [&](const u32(&was)[C::kPSteps][4], u32(&now)[C::kPSteps][4]) {
                 advance();
                 wait_tile();
                 ptx::wgmma_fence();
@@ -414,15 +440,13 @@ attention(const Params p) {
                 } else {
                     ptx::wgmma_wait<1>();
                 }
-                softmax(now, false);
-                ptx::wgmma_wait<0>();
-                release(before);
-                if (moved) {
-                    pay();
-                }
+                softmax(now, false, [&] {
+                    ptx::wgmma_wait<0>();
+                    release(before);
+                });
             };
             // O += P V of the last tile. Nobody of this group reads Q or the item any more.
-            const auto finish = [&](const u32 (&was)[C::kPSteps][4]) {
+            const auto finish = [&](const u32(&was)[C::kPSteps][4]) {
                 if (speaks) {
                     ptx::mbarrier_arrive(item_empty);
                 }
@@ -460,9 +484,8 @@ attention(const Params p) {
             const bool has_key = l[r] != 0;  // NaN is one
             if (p.out.has_lse && t == 0 && row_of(r) < queries) {
                 const tile::Segment to = tile::load_segment(p.segments, a.y);
-                const float lse =
-                    (m[r] - C::kExponent + ptx::lg2(l[r])) * 0.6931471805599453f +
-                    p.lse_shift.load(factors + row_of(r));
+                const float lse = (m[r] - C::kExponent + ptx::lg2(l[r])) * 0.6931471805599453f +
+                                  p.lse_shift.load(factors + row_of(r));
                 p.out.lse.store(to.lse + head * p.out.lse_head + row_of(r) * p.out.lse_token,
                                 has_key ? lse : -INFINITY);
             }
@@ -473,8 +496,7 @@ attention(const Params p) {
             }
             add[r] = inverse;
         }
-        const i64 scales_at =
-            (i64(a.y) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
+        const i64 scales_at = (i64(a.y) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
         QUATT_UNROLL
         for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
             float* x = &o[4 * n];
