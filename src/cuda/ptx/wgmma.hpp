@@ -34,6 +34,12 @@ template <u32 Span>
            kSwizzle << 62;
 }
 
+// The same operand `bytes` (a multiple of 16) further on. NOTE: in 32 bits, the other half does not
+// change.
+[[nodiscard]] QUATT_DEV u64 advanced(u64 matrix, u32 bytes) {
+    return (matrix & 0xFFFFFFFF00000000) | (static_cast<u32>(matrix) + bytes / 16);
+}
+
 #if defined(__CUDACC__)
 #if !QUATT_HAS_WGMMA
 extern "C" __device__ void quatt_wgmma_needs_sm_90a();

@@ -54,6 +54,7 @@ struct Config {
     static constexpr u32 kKSteps = kDim / 32, kPSteps = kKeys / 32;
     static constexpr u32 kTileBytes = kKeys * kDim;    // of K, and of V
     static constexpr u32 kQBytes = kGroupRows * kDim;  // of a group
+    static constexpr u32 kScaleBytes = 16 * kBlocks;        // of a tile
     static constexpr u32 kMasterBytes = 4 * kGroupRows * kDim;
 
     static constexpr i32 kIntervalTiles = 2304 / kKeys;
@@ -71,6 +72,7 @@ struct SharedPlan {
     alignas(1024) u8 k[C::kStages][C::kTileBytes];  // [keys, kDim]
     alignas(1024) u8 v[C::kStages][C::kTileBytes];  // [64-key tile][kDim, 64 keys in stored order]
     u8 master[C::kGroups][C::kMasterBytes];  // each thread's own [kDim / 8][128 threads] x 16 bytes
+    float k_scale[C::kStages][C::kBlocks][4];     // the first of each four
     ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers
     ptx::u64 item_full, item_empty;                // of `item` and q
     alignas(16) u32 item[8];
@@ -85,7 +87,7 @@ struct Params {
     ptx::Global<const float> q_factor;         // [Hq, q_rows]: scale * softmax_scale * log2 e
     ptx::Global<const float> lse_shift;        // [Hq, q_rows]: what centring K took from the scores
     ptx::Global<const u8> k8, v8;              // [Hkv, k_tiles, 64 * kDim]
-    ptx::Global<const float> k_scale;          // [Hkv, k_tiles]
+    ptx::Global<const float> k_scale;          // [Hkv, k_tiles, 4], the first of each four
     ptx::Global<const float> v_scale, v_mean;  // [segments, Hkv, kDim]
     i64 q_rows, q_tiles, k_tiles;
     tile::Output out;

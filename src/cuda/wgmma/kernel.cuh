@@ -33,6 +33,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
     const auto v_stage = [&](u32 stage) {
         return shared.sub(offsetof(Plan, v) + stage * C::kTileBytes, C::kTileBytes);
     };
+    const auto scale_stage = [&](u32 stage) {
+        return shared.sub(offsetof(Plan, k_scale) + stage * C::kScaleBytes, C::kScaleBytes);
+    };
     const ptx::Shared item_words = shared.sub(offsetof(Plan, item), 32);
     // Keys that query `row` sees: [0, last). Bottom-right aligned under a causal mask.
     const auto last = [&](i32 row, i32 queries, i32 keys) {
@@ -103,7 +106,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 if constexpr (kMutant != Mutant::kNoFreeWait) {
                     ptx::mbarrier_wait(empty(stage), (used / C::kStages + 1) % 2);
                 }
-                ptx::mbarrier_arrive_expect_tx(full(stage), 2 * C::kTileBytes);
+                ptx::mbarrier_arrive_expect_tx(full(stage), 2 * C::kTileBytes + C::kScaleBytes);
+                ptx::bulk_load(scale_stage(stage),
+                               p.k_scale.sub((k_tile + tile * i32(C::kBlocks)) * 4, 4 * C::kBlocks),
+                               C::kScaleBytes, full(stage));
                 ptx::bulk_load(k_stage(stage), p.k8.sub(at, C::kTileBytes), C::kTileBytes,
                                full(stage));
                 ptx::bulk_load(v_stage(stage), p.v8.sub(at, C::kTileBytes), C::kTileBytes,
@@ -170,8 +176,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         for (u32 r = 0; r < 2; r++) {
             factor[r] = row_of(r) < queries ? p.q_factor.load(factors + row_of(r)) : 1.0f;
         }
-        const auto k_scales =
-            p.k_scale.sub(i64(kv_head) * p.k_tiles + i32(b.z), i64(tile + 1) * C::kBlocks);
 
         float o[C::kOutRegisters];
         float l[2] = {0, 0}, m[2], highest[2];
@@ -249,29 +253,32 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         };
 
         float s[C::kScoreRegisters];
-        float next_scale[C::kBlocks];
-        const auto load_scales = [&](i32 of) {
-            QUATT_UNROLL
-            for (u32 i = 0; i < C::kBlocks; i++) {
-                next_scale[i] = k_scales.load(of * i32(C::kBlocks) + i32(i));
-            }
-        };
         // Asks for the scores of the tile in `stage`.
         const auto issue_scores = [&] {
-            const ptx::u64 k = k_matrix + stage * (C::kTileBytes / 16);
+            const ptx::u64 k = ptx::advanced(k_matrix, stage * C::kTileBytes);
             QUATT_UNROLL
             for (u32 i = 0; i < C::kKSteps; i++) {
-                ptx::wgmma_e4m3<C::kKeys>(s, q_matrix + 2 * i, k + 2 * i, i != 0);
+                ptx::wgmma_e4m3<C::kKeys>(s, ptx::advanced(q_matrix, 32 * i),
+                                          ptx::advanced(k, 32 * i), i != 0);
             }
             ptx::wgmma_commit();
         };
+        float scaled[2][C::kBlocks];  // t = score * scaled, in log2 units
+        const auto load_scales = [&] {
+            QUATT_UNROLL
+            for (u32 i = 0; i < C::kBlocks; i++) {
+                const float k_scale = scale_stage(stage).template load<float>(16 * i);
+                scaled[0][i] = factor[0] * k_scale;
+                scaled[1][i] = factor[1] * k_scale;
+            }
+        };
         // Asks for O += P V of the tile in stage `from`.
-        const auto issue_values = [&](const u32(&pf)[C::kPSteps][4], u32 from) {
-            const ptx::u64 v = v_matrix + from * (C::kTileBytes / 16);
+        const auto issue_values = [&](const u32 (&pf)[C::kPSteps][4], u32 from) {
+            const ptx::u64 v = ptx::advanced(v_matrix, from * C::kTileBytes);
             QUATT_UNROLL
             for (u32 i = 0; i < C::kPSteps; i++) {
-                ptx::wgmma_e4m3<C::kDim>(o, pf[i], v + i / 2 * (64 * C::kDim / 16) + i % 2 * 2,
-                                         true);
+                ptx::wgmma_e4m3<C::kDim>(
+                    o, pf[i], ptx::advanced(v, i / 2 * (64 * C::kDim) + i % 2 * 32), true);
             }
             ptx::wgmma_commit();
         };
@@ -284,16 +291,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         // Scores of `tile` in s become its P in `now`, beside the products of the tile before,
         // which `settle` waits for.
         const auto softmax = [&](u32(&now)[C::kPSteps][4], bool is_first, auto&& settle) {
-            float scaled[2][C::kBlocks];  // t = score * scaled, in log2 units
-            QUATT_UNROLL
-            for (u32 i = 0; i < C::kBlocks; i++) {
-                ptx::pin(next_scale[i]);  // NOTE: or it becomes uniform, and is waited for at once
-                scaled[0][i] = factor[0] * next_scale[i];
-                scaled[1][i] = factor[1] * next_scale[i];
-            }
-            if (tile > 0) {
-                load_scales(tile - 1);
-            }
             if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
@@ -326,13 +323,12 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 top = ptx::max(top, ptx::shfl_xor(top, 1));
                 return ptx::max(top, ptx::shfl_xor(top, 2));
             };
-            u32 due = 0;  // bit r: O of row r waits for owed[r]; bit 2: the maximum was taken
+            u32 due = 0;  // 1: O waits for `owed`, 2: for the flush
             float owed[2];
             if (tile <= stop) {
                 const bool is_border =
                     is_first || tile % C::kIntervalTiles == C::kIntervalTiles - 1;
                 u32 rose = 0;
-                due = 4;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
                     const float top = maximum(r), x = ptx::ceil(top);
@@ -350,7 +346,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 const bool is_slow = !is_first && ptx::any((rose & 4u) != 0);
                 const bool look_next = ptx::any(look != 0);
                 plan_looks(is_slow, look_next);
-                due = ptx::any(owed[0] != 1 || owed[1] != 1) && !is_first ? 1 : 0;
+                due = ptx::any(owed[0] != 1 || owed[1] != 1) ? 1 : 0;
+                due = is_first ? 0 : is_border ? due | 2 : due;  // before the first, O is 0
             }
             float sum[2];
             const auto exponentials = [&](u32 r) {  // bits that show a code at the end of its range
@@ -377,31 +374,35 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 return over & 0x80808080u;
             };
             const u32 over[2] = {exponentials(0), exponentials(1)};
-            settle();
-            if (ptx::any((over[0] | over[1] | due) != 0)) {
-                if (due != 0) {
-                    scale_out(0, owed[0]);
-                    scale_out(1, owed[1]);
-                }
+            if (ptx::any((over[0] | over[1]) != 0) && kMutant != Mutant::kNoRedo) {
                 u32 rose = 0;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
-                    const u32 rows = kMutant == Mutant::kNoRedo ? 0 : ptx::ballot(over[r] != 0);
+                    owed[r] = (due & 1) != 0 ? owed[r] : 1.0f;
+                    const u32 rows = ptx::ballot(over[r] != 0);
                     if (rows != 0) {
                         const float x = ptx::ceil(maximum(r));
-                        float f = 1;
                         if ((rows >> (lane & 28u) & 0xFu) != 0 && x > m[r]) {
                             rose |= x - m[r] >= C::kRise ? 1u << r : 0u;
-                            f = move(r, x);
+                            owed[r] *= move(r, x);
                         }
-                        scale_out(r, f);
                         (void)exponentials(r);  // NOTE: once: NaN would ask for ever
                     }
                 }
-                if (ptx::any((over[0] | over[1]) != 0)) {
-                    look |= rose;
-                    const bool look_next = ptx::any(look != 0);
-                    plan_looks(true, look_next);
+                due |= 1;
+                look |= rose;
+                const bool look_next = ptx::any(look != 0);
+                plan_looks(true, look_next);
+            }
+            // NOTE: after a branch, or the compiler waits before the exponentials.
+            settle();
+            if (due != 0) {
+                if ((due & 1) != 0) {
+                    scale_out(0, owed[0]);
+                    scale_out(1, owed[1]);
+                }
+                if ((due & 2) != 0 && kMutant != Mutant::kNoFlush) {
+                    flush();
                 }
             }
             l[0] += sum[0];
@@ -415,10 +416,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
 
         if (tile >= 0) {
             u32 pa[C::kPSteps][4], pb[C::kPSteps][4];
-            load_scales(tile);
             wait_tile();
             ptx::wgmma_fence();
             issue_scores();
+            load_scales();
             ptx::wgmma_wait<0>();
             softmax(pa, true, [] {});
             u32 before = stage;
@@ -434,12 +435,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 ptx::wgmma_fence();
                 issue_scores();
                 issue_values(was, before);
-                if (tile % C::kIntervalTiles == C::kIntervalTiles - 1) {
-                    ptx::wgmma_wait<0>();
-                    flush();
-                } else {
-                    ptx::wgmma_wait<1>();
-                }
+                load_scales();
+                ptx::wgmma_wait<1>();
                 softmax(now, false, [&] {
                     ptx::wgmma_wait<0>();
                     release(before);
