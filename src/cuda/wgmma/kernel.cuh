@@ -182,9 +182,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         m[0] = m[1] = highest[0] = highest[1] = C::kNoReference;
         float master_reference[2];
         bool has_master = false;
-        // The state of the law between tiles, for the warp's rare tiles only: `stop` is the next
+        // The state of the law between tiles, for the warp's rare tiles only: `rare` is the next
         // tile whose maximum is taken first.
-        i32 stop = tile;
+        i32 rare = tile;
         u32 look = 0;  // bit r: the tile before raised m of row r by 8 or more
         i32 heat = 0, last_slow = tile;
         QUATT_UNROLL
@@ -240,8 +240,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             l[r] *= f;
             return f;
         };
-        // Which tile is the next to be looked at first, after `tile`: the first of an interval, the
-        // one after a rise, or any while slow tiles come often.
+        // Which tile is the next to be rare, after `tile`: the first of an interval, one with keys to
+        // mask, the one after a rise, or any while slow tiles come often.
         const auto plan_looks = [&](bool is_slow, bool look_next) {
             if (is_slow) {
                 heat -= last_slow - tile;
@@ -249,13 +249,13 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 last_slow = tile;
             }
             const i32 border = tile / C::kIntervalTiles * C::kIntervalTiles - 1;
-            stop = look_next || heat - (last_slow - tile) >= C::kHot ? tile - 1 : border;
+            rare = look_next || ptx::any(tile * i32(C::kKeys) > unmasked) ||
+                           heat - (last_slow - tile) >= C::kHot ? tile - 1 : border;
         };
 
         float s[C::kScoreRegisters];
         // Asks for the scores of the tile in `stage`.
-        const auto issue_scores = [&] {
-            const ptx::u64 k = ptx::advanced(k_matrix, stage * C::kTileBytes);
+        const auto issue_scores = [&](ptx::u64 k) {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kKSteps; i++) {
                 ptx::wgmma_e4m3<C::kKeys>(s, ptx::advanced(q_matrix, 32 * i),
@@ -273,8 +273,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
         };
         // Asks for O += P V of the tile in stage `from`.
-        const auto issue_values = [&](const u32 (&pf)[C::kPSteps][4], u32 from) {
-            const ptx::u64 v = ptx::advanced(v_matrix, from * C::kTileBytes);
+        const auto issue_values = [&](const u32 (&pf)[C::kPSteps][4], ptx::u64 v) {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kPSteps; i++) {
                 ptx::wgmma_e4m3<C::kDim>(
@@ -282,6 +281,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
             ptx::wgmma_commit();
         };
+        const auto k_of = [&](u32 of) { return ptx::advanced(k_matrix, of * C::kTileBytes); };
+        const auto v_of = [&](u32 of) { return ptx::advanced(v_matrix, of * C::kTileBytes); };
         const auto wait_tile = [&] {
             if constexpr (kMutant != Mutant::kNoFullWait) {
                 ptx::mbarrier_wait(full(stage), phase);
@@ -291,20 +292,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         // Scores of `tile` in s become its P in `now`, beside the products of the tile before,
         // which `settle` waits for.
         const auto softmax = [&](u32(&now)[C::kPSteps][4], bool is_first, auto&& settle) {
-            if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
-                QUATT_UNROLL
-                for (u32 r = 0; r < 2; r++) {
-                    const i32 seen = last(row_of(r), queries, keys) - tile * i32(C::kKeys) -
-                                     i32(2 * t);  // of this lane's first key on
-                    QUATT_UNROLL
-                    for (u32 n = 0; n < C::kKeys / 8; n++)
-                        QUATT_UNROLL
-                    for (u32 i = 0; i < 2; i++) {
-                        float& x = s[4 * n + 2 * r + i];
-                        x = i32(8 * n + i) < seen ? x : -INFINITY;
-                    }
-                }
-            }
             // The row's largest t, NaN ignored. NOTE: pinned, or the compiler hoists it out of the
             // rare branches.
             const auto maximum = [&](u32 r) {
@@ -325,7 +312,21 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             };
             u32 due = 0;  // 1: O waits for `owed`, 2: for the flush
             float owed[2];
-            if (tile <= stop) {
+            if (tile == rare) [[unlikely]] {
+                if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
+                    QUATT_UNROLL
+                    for (u32 r = 0; r < 2; r++) {
+                        const i32 seen = last(row_of(r), queries, keys) - tile * i32(C::kKeys) -
+                                         i32(2 * t);  // of this lane's first key on
+                        QUATT_UNROLL
+                        for (u32 n = 0; n < C::kKeys / 8; n++)
+                            QUATT_UNROLL
+                        for (u32 i = 0; i < 2; i++) {
+                            float& x = s[4 * n + 2 * r + i];
+                            x = i32(8 * n + i) < seen ? x : -INFINITY;
+                        }
+                    }
+                }
                 const bool is_border =
                     is_first || tile % C::kIntervalTiles == C::kIntervalTiles - 1;
                 u32 rose = 0;
@@ -374,7 +375,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 return over & 0x80808080u;
             };
             const u32 over[2] = {exponentials(0), exponentials(1)};
-            if (ptx::any((over[0] | over[1]) != 0) && kMutant != Mutant::kNoRedo) {
+            if (ptx::any((over[0] | over[1]) != 0) && kMutant != Mutant::kNoRedo) [[unlikely]] {
                 u32 rose = 0;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
@@ -396,7 +397,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
             // NOTE: after a branch, or the compiler waits before the exponentials.
             settle();
-            if (due != 0) {
+            if (due != 0) [[unlikely]] {
                 if ((due & 1) != 0) {
                     scale_out(0, owed[0]);
                     scale_out(1, owed[1]);
@@ -418,11 +419,11 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             u32 pa[C::kPSteps][4], pb[C::kPSteps][4];
             wait_tile();
             ptx::wgmma_fence();
-            issue_scores();
+            issue_scores(k_of(stage));
             load_scales();
             ptx::wgmma_wait<0>();
             softmax(pa, true, [] {});
-            u32 before = stage;
+            u32 before = stage;  // of the tile before
             const auto advance = [&] {
                 before = stage;
                 stage = stage + 1 == C::kStages ? 0 : stage + 1;
@@ -433,8 +434,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 advance();
                 wait_tile();
                 ptx::wgmma_fence();
-                issue_scores();
-                issue_values(was, before);
+                issue_scores(k_of(stage));
+                issue_values(was, v_of(before));
                 load_scales();
                 ptx::wgmma_wait<1>();
                 softmax(now, false, [&] {
@@ -442,13 +443,13 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     release(before);
                 });
             };
-            // O += P V of the last tile. Nobody of this group reads Q or the item any more.
+            // O += P V of the last tile. Nobody of this warp reads Q or the item any more.
             const auto finish = [&](const u32(&was)[C::kPSteps][4]) {
                 if (speaks) {
                     ptx::mbarrier_arrive(item_empty);
                 }
                 ptx::wgmma_fence();
-                issue_values(was, stage);
+                issue_values(was, v_of(stage));
                 ptx::wgmma_wait<0>();
                 release(stage);
                 advance();
