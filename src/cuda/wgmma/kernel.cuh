@@ -132,7 +132,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
     const ptx::Shared master = shared.sub(
         offsetof(Plan, master) + group * C::kMasterBytes + thread % C::kGroupThreads * 16,
         C::kMasterBytes - thread % C::kGroupThreads * 16);
-    u32 stage = 0, phase = 0;  // of the next tile
+    u32 used = 0;  // tiles since the start of the block, over all items
     u32 item_phase = 0;
 
     QUATT_NO_UNROLL
@@ -156,12 +156,11 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
             QUATT_NO_UNROLL
             for (; tile >= 0; tile--) {
-                ptx::mbarrier_wait(full(stage), phase);
+                ptx::mbarrier_wait(full(used % C::kStages), used / C::kStages % 2);
                 if (speaks) {
-                    ptx::mbarrier_arrive(empty(stage));
+                    ptx::mbarrier_arrive(empty(used % C::kStages));
                 }
-                stage = stage + 1 == C::kStages ? 0 : stage + 1;
-                phase ^= stage == 0 ? 1 : 0;
+                used++;
             }
             if (group_row >= queries) {
                 continue;
@@ -267,7 +266,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const auto load_scales = [&] {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kBlocks; i++) {
-                const float k_scale = scale_stage(stage).template load<float>(16 * i);
+                const float k_scale = scale_stage(used % C::kStages).template load<float>(16 * i);
                 scaled[0][i] = factor[0] * k_scale;
                 scaled[1][i] = factor[1] * k_scale;
             }
@@ -281,11 +280,15 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
             ptx::wgmma_commit();
         };
-        const auto k_of = [&](u32 of) { return ptx::advanced(k_matrix, of * C::kTileBytes); };
-        const auto v_of = [&](u32 of) { return ptx::advanced(v_matrix, of * C::kTileBytes); };
+        const auto k_of = [&](u32 n) {
+            return ptx::advanced(k_matrix, n % C::kStages * C::kTileBytes);
+        };
+        const auto v_of = [&](u32 n) {
+            return ptx::advanced(v_matrix, n % C::kStages * C::kTileBytes);
+        };
         const auto wait_tile = [&] {
             if constexpr (kMutant != Mutant::kNoFullWait) {
-                ptx::mbarrier_wait(full(stage), phase);
+                ptx::mbarrier_wait(full(used % C::kStages), used / C::kStages % 2);
             }
         };
 
@@ -409,9 +412,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             l[0] += sum[0];
             l[1] += sum[1];
         };
-        const auto release = [&](u32 which) {
+        const auto release = [&](u32 n) {
             if (speaks) {
-                ptx::mbarrier_arrive(empty(which));
+                ptx::mbarrier_arrive(empty(n % C::kStages));
             }
         };
 
@@ -419,28 +422,22 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             u32 pa[C::kPSteps][4], pb[C::kPSteps][4];
             wait_tile();
             ptx::wgmma_fence();
-            issue_scores(k_of(stage));
+            issue_scores(k_of(used));
             load_scales();
             ptx::wgmma_wait<0>();
             softmax(pa, true, [] {});
-            u32 before = stage;  // of the tile before
-            const auto advance = [&] {
-                before = stage;
-                stage = stage + 1 == C::kStages ? 0 : stage + 1;
-                phase ^= stage == 0 ? 1 : 0;
-            };
             // Scores of `tile`, then its P in `now`, beside P V of the tile before.
             const auto step = [&](const u32(&was)[C::kPSteps][4], u32(&now)[C::kPSteps][4]) {
-                advance();
+                used++;
                 wait_tile();
-                ptx::wgmma_fence();
-                issue_scores(k_of(stage));
-                issue_values(was, v_of(before));
                 load_scales();
+                ptx::wgmma_fence();
+                issue_scores(k_of(used));
+                issue_values(was, v_of(used - 1));
                 ptx::wgmma_wait<1>();
                 softmax(now, false, [&] {
                     ptx::wgmma_wait<0>();
-                    release(before);
+                    release(used - 1);
                 });
             };
             // O += P V of the last tile. Nobody of this warp reads Q or the item any more.
@@ -449,10 +446,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     ptx::mbarrier_arrive(item_empty);
                 }
                 ptx::wgmma_fence();
-                issue_values(was, v_of(stage));
+                issue_values(was, v_of(used));
                 ptx::wgmma_wait<0>();
-                release(stage);
-                advance();
+                release(used);
+                used++;
             };
             QUATT_NO_UNROLL
             for (;;) {
