@@ -31,16 +31,16 @@ enum class Mutant {
     kNoFlush
 };
 
-// Groups: consumer warpgroups, 64 query rows each. Keys: of a tile. Stages: tiles of K and V in
-// shared memory. Cluster: blocks that share the loads of K and V.
-template <u32 Dim, u32 Groups, u32 Keys, u32 Stages, u32 Cluster = 1, Mutant F = Mutant::kNone>
+// Groups: warpgroups that compute, 64 query rows each. Stages: pairs of tiles of K and V in shared
+// memory.
+template <u32 Dim, u32 Groups = 3, u32 Stages = 3, Mutant F = Mutant::kNone, u32 Poly = 0>
 struct Config {
+    static constexpr u32 kPoly = Poly;
     static constexpr Mutant kMutant = F;
     static constexpr u32 kDim = Dim;  // 64 or 128; smaller heads are padded with zeros
     static constexpr u32 kGroups = Groups;
-    static constexpr u32 kKeys = Keys;
+    static constexpr u32 kKeys = tile::kKeyTile;
     static constexpr u32 kStages = Stages;
-    static constexpr u32 kCluster = Cluster;
     static constexpr u32 kGroupThreads = 128;
     static constexpr u32 kThreads = kGroupThreads * (kGroups + 1);  // the last group loads
     static constexpr u32 kGroupRows = 64, kRows = kGroupRows * kGroups;
@@ -49,12 +49,11 @@ struct Config {
     static constexpr u32 kConsumerRegisters = kGroups == 2 ? 240 : 160;
     static constexpr u32 kLoaderRegisters = kGroups == 2 ? 24 : 32;
 
-    static constexpr u32 kBlocks = kKeys / tile::kKeyTile;  // packed tiles, each with its K scale
     static constexpr u32 kScoreRegisters = kKeys / 2, kOutRegisters = kDim / 2;
     static constexpr u32 kKSteps = kDim / 32, kPSteps = kKeys / 32;
     static constexpr u32 kTileBytes = kKeys * kDim;    // of K, and of V
     static constexpr u32 kQBytes = kGroupRows * kDim;  // of a group
-    static constexpr u32 kScaleBytes = 16 * kBlocks;        // of a tile
+    static constexpr u32 kScaleBytes = 4 * tile::kKeyScaleStride;  // of a tile
     static constexpr u32 kMasterBytes = 4 * kGroupRows * kDim;
 
     static constexpr i32 kIntervalTiles = 2304 / kKeys;
@@ -69,10 +68,10 @@ struct Config {
 template <class C>
 struct SharedPlan {
     alignas(1024) u8 q[C::kGroups][C::kQBytes];     // [64 rows, kDim]
-    alignas(1024) u8 k[C::kStages][C::kTileBytes];  // [keys, kDim]
-    alignas(1024) u8 v[C::kStages][C::kTileBytes];  // [64-key tile][kDim, 64 keys in stored order]
+    alignas(1024) u8 k[C::kStages][2][C::kTileBytes];  // [64 keys, kDim]
+    alignas(1024) u8 v[C::kStages][2][C::kTileBytes];  // [kDim, 64 keys in stored order]
     u8 master[C::kGroups][C::kMasterBytes];  // each thread's own [kDim / 8][128 threads] x 16 bytes
-    float k_scale[C::kStages][C::kBlocks][4];     // the first of each four
+    alignas(16) float k_scale[C::kStages][2][tile::kKeyScaleStride];  // the first of each counts
     ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers
     ptx::u64 item_full, item_empty;                // of `item` and q
     alignas(16) u32 item[8];

@@ -27,14 +27,16 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
     const auto empty = [&](u32 stage) { return barrier(offsetof(Plan, empty) + 8 * stage); };
     const ptx::Shared item_full = barrier(offsetof(Plan, item_full)),
                       item_empty = barrier(offsetof(Plan, item_empty));
-    const auto k_stage = [&](u32 stage) {
-        return shared.sub(offsetof(Plan, k) + stage * C::kTileBytes, C::kTileBytes);
+    // Tile `half` of a stage: of each pair of tiles, 0 is the lower one.
+    const auto k_tile_at = [&](u32 stage, u32 half) {
+        return shared.sub(offsetof(Plan, k) + (2 * stage + half) * C::kTileBytes, C::kTileBytes);
     };
-    const auto v_stage = [&](u32 stage) {
-        return shared.sub(offsetof(Plan, v) + stage * C::kTileBytes, C::kTileBytes);
+    const auto v_tile_at = [&](u32 stage, u32 half) {
+        return shared.sub(offsetof(Plan, v) + (2 * stage + half) * C::kTileBytes, C::kTileBytes);
     };
-    const auto scale_stage = [&](u32 stage) {
-        return shared.sub(offsetof(Plan, k_scale) + stage * C::kScaleBytes, C::kScaleBytes);
+    const auto scale_at = [&](u32 stage, u32 half) {
+        return shared.sub(offsetof(Plan, k_scale) + (2 * stage + half) * C::kScaleBytes,
+                          C::kScaleBytes);
     };
     const ptx::Shared item_words = shared.sub(offsetof(Plan, item), 32);
     // Keys that query `row` sees: [0, last). Bottom-right aligned under a causal mask.
@@ -64,7 +66,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         if (thread != C::kGroups * C::kGroupThreads) {
             return;
         }
-        u32 used = 0;  // tiles since the start of the block, over all items
+        u32 used = 0;  // pairs of tiles since the start of the block, over all items
         const u32 items = p.work.load(tile::kItems);
         u32 next = ptx::atomic_add(p.work, tile::kNextItem, 1u);
         QUATT_NO_UNROLL
@@ -99,21 +101,31 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                                item_full);
             }
             const i64 k_tile = i64(x.head / p.heads_per_group) * p.k_tiles + x.where.k_tile;
+            const i32 tiles = tiles_of(row, queries, keys);
             QUATT_NO_UNROLL
-            for (i32 tile = tiles_of(row, queries, keys) - 1; tile >= 0; tile--, used++) {
+            for (i32 pair = (tiles + 1) / 2 - 1; pair >= 0; pair--, used++) {
                 const u32 stage = used % C::kStages;
-                const i64 at = (k_tile + tile * i32(C::kBlocks)) * (tile::kKeyTile * C::kDim);
                 if constexpr (kMutant != Mutant::kNoFreeWait) {
                     ptx::mbarrier_wait(empty(stage), (used / C::kStages + 1) % 2);
                 }
-                ptx::mbarrier_arrive_expect_tx(full(stage), 2 * C::kTileBytes + C::kScaleBytes);
-                ptx::bulk_load(scale_stage(stage),
-                               p.k_scale.sub((k_tile + tile * i32(C::kBlocks)) * 4, 4 * C::kBlocks),
-                               C::kScaleBytes, full(stage));
-                ptx::bulk_load(k_stage(stage), p.k8.sub(at, C::kTileBytes), C::kTileBytes,
-                               full(stage));
-                ptx::bulk_load(v_stage(stage), p.v8.sub(at, C::kTileBytes), C::kTileBytes,
-                               full(stage));
+                ptx::mbarrier_arrive_expect_tx(full(stage),
+                                               2 * (2 * C::kTileBytes + C::kScaleBytes));
+                QUATT_NO_UNROLL
+                for (u32 half = 0; half < 2; half++) {
+                    // Of a last pair without a second tile the first comes twice: all its keys are
+                    // masked then, and what P = 0 is multiplied with must not be garbage.
+                    const i64 from = k_tile + (2 * pair + i32(half) < tiles ? 2 * pair + i32(half)
+                                                                            : 2 * pair);
+                    ptx::bulk_load(scale_at(stage, half),
+                                   p.k_scale.sub(from * tile::kKeyScaleStride, tile::kKeyScaleStride),
+                                   C::kScaleBytes, full(stage));
+                    ptx::bulk_load(k_tile_at(stage, half),
+                                   p.k8.sub(from * C::kTileBytes, C::kTileBytes), C::kTileBytes,
+                                   full(stage));
+                    ptx::bulk_load(v_tile_at(stage, half),
+                                   p.v8.sub(from * C::kTileBytes, C::kTileBytes), C::kTileBytes,
+                                   full(stage));
+                }
             }
         }
         return;
@@ -127,12 +139,12 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
     const bool speaks = lane == 0;
     const ptx::u64 q_matrix =
         ptx::k_major<C::kDim>(shared.sub(offsetof(Plan, q) + group * C::kQBytes, C::kQBytes));
-    const ptx::u64 k_matrix = ptx::k_major<C::kDim>(k_stage(0)),
-                   v_matrix = ptx::k_major<64>(v_stage(0));
+    const ptx::u64 k_matrix = ptx::k_major<C::kDim>(k_tile_at(0, 0)),
+                   v_matrix = ptx::k_major<64>(v_tile_at(0, 0));
     const ptx::Shared master = shared.sub(
         offsetof(Plan, master) + group * C::kMasterBytes + thread % C::kGroupThreads * 16,
         C::kMasterBytes - thread % C::kGroupThreads * 16);
-    u32 used = 0;  // tiles since the start of the block, over all items
+    u32 used = 0;  // pairs of tiles since the start of the block, over all items
     u32 item_phase = 0;
 
     QUATT_NO_UNROLL
@@ -148,14 +160,15 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const u32 head = a.z, kv_head = head / p.heads_per_group;
         const i32 queries = i32(b.x), keys = i32(b.y);
         const i32 group_row = i32(a.w + group * C::kGroupRows);
-        i32 tile = tiles_of(i32(a.w), queries, keys) - 1;
+        // From the second tile of the last pair down; all keys of that one may be masked.
+        i32 tile = (tiles_of(i32(a.w), queries, keys) + 1) / 2 * 2 - 1;
         if (group_row >= queries || tile < 0) {
             // No rows, or no keys: only let the tiles pass.
             if (speaks) {
                 ptx::mbarrier_arrive(item_empty);
             }
             QUATT_NO_UNROLL
-            for (; tile >= 0; tile--) {
+            for (; tile >= 0; tile -= 2) {
                 ptx::mbarrier_wait(full(used % C::kStages), used / C::kStages % 2);
                 if (speaks) {
                     ptx::mbarrier_arrive(empty(used % C::kStages));
@@ -262,31 +275,28 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
             ptx::wgmma_commit();
         };
-        float scaled[2][C::kBlocks];  // t = score * scaled, in log2 units
-        const auto load_scales = [&] {
-            QUATT_UNROLL
-            for (u32 i = 0; i < C::kBlocks; i++) {
-                const float k_scale = scale_stage(used % C::kStages).template load<float>(16 * i);
-                scaled[0][i] = factor[0] * k_scale;
-                scaled[1][i] = factor[1] * k_scale;
-            }
+        float scaled[2];  // t = score * scaled, in log2 units
+        const auto load_scale = [&](u32 half) {
+            const float k_scale = scale_at(used % C::kStages, half).template load<float>(0);
+            scaled[0] = factor[0] * k_scale;
+            scaled[1] = factor[1] * k_scale;
         };
         // Asks for O += P V of the tile in stage `from`.
         const auto issue_values = [&](const u32 (&pf)[C::kPSteps][4], ptx::u64 v) {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kPSteps; i++) {
                 ptx::wgmma_e4m3<C::kDim>(
-                    o, pf[i], ptx::advanced(v, i / 2 * (64 * C::kDim) + i % 2 * 32), true);
+                    o, pf[i], ptx::advanced(v, 32 * i), true);
             }
             ptx::wgmma_commit();
         };
-        const auto k_of = [&](u32 n) {
-            return ptx::advanced(k_matrix, n % C::kStages * C::kTileBytes);
+        const auto k_of = [&](u32 n, u32 half) {
+            return ptx::advanced(k_matrix, (2 * (n % C::kStages) + half) * C::kTileBytes);
         };
-        const auto v_of = [&](u32 n) {
-            return ptx::advanced(v_matrix, n % C::kStages * C::kTileBytes);
+        const auto v_of = [&](u32 n, u32 half) {
+            return ptx::advanced(v_matrix, (2 * (n % C::kStages) + half) * C::kTileBytes);
         };
-        const auto wait_tile = [&] {
+        const auto wait_pair = [&] {
             if constexpr (kMutant != Mutant::kNoFullWait) {
                 ptx::mbarrier_wait(full(used % C::kStages), used / C::kStages % 2);
             }
@@ -300,16 +310,12 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             const auto maximum = [&](u32 r) {
                 float top = -INFINITY;
                 QUATT_UNROLL
-                for (u32 i = 0; i < C::kBlocks; i++) {
-                    float x = -INFINITY;
-                    QUATT_UNROLL
-                    for (u32 n = 8 * i; n < 8 * i + 8; n++) {
-                        ptx::pin(s[4 * n + 2 * r]);
-                        ptx::pin(s[4 * n + 2 * r + 1]);
-                        x = ptx::max(x, ptx::max(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
-                    }
-                    top = ptx::max(top, x * scaled[r][i]);
+                for (u32 n = 0; n < C::kKeys / 8; n++) {
+                    ptx::pin(s[4 * n + 2 * r]);
+                    ptx::pin(s[4 * n + 2 * r + 1]);
+                    top = ptx::max(top, ptx::max(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
                 }
+                top *= scaled[r];
                 top = ptx::max(top, ptx::shfl_xor(top, 1));
                 return ptx::max(top, ptx::shfl_xor(top, 2));
             };
@@ -348,7 +354,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 }
                 look = rose & 3u;
                 const bool is_slow = !is_first && ptx::any((rose & 4u) != 0);
-                const bool look_next = ptx::any(look != 0);
+                const bool look_next = ptx::any(look != 0 || m[0] == C::kNoReference || m[1] == C::kNoReference);
                 plan_looks(is_slow, look_next);
                 due = ptx::any(owed[0] != 1 || owed[1] != 1) ? 1 : 0;
                 due = is_first ? 0 : is_border ? due | 2 : due;  // before the first, O is 0
@@ -363,8 +369,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     float e[4];
                     QUATT_UNROLL
                     for (u32 j = 0; j < 4; j++) {
-                        e[j] = ptx::ex2(
-                            ptx::fma(s[4 * (n + j / 2) + 2 * r + j % 2], scaled[r][n / 8], c));
+                        const float x = ptx::fma(s[4 * (n + j / 2) + 2 * r + j % 2], scaled[r], c);
+                        e[j] = n / 2 < C::kPoly ? ptx::ex2_fma(x) : ptx::ex2(x);
                     }
                     even = n == 0 ? e[0] : even + e[0];
                     odd = n == 0 ? e[1] : odd + e[1];
@@ -420,50 +426,49 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
 
         if (tile >= 0) {
             u32 pa[C::kPSteps][4], pb[C::kPSteps][4];
-            wait_tile();
+            wait_pair();
             ptx::wgmma_fence();
-            issue_scores(k_of(used));
-            load_scales();
+            issue_scores(k_of(used, 1));
+            load_scale(1);
             ptx::wgmma_wait<0>();
             softmax(pa, true, [] {});
-            // Scores of `tile`, then its P in `now`, beside P V of the tile before.
-            const auto step = [&](const u32(&was)[C::kPSteps][4], u32(&now)[C::kPSteps][4]) {
-                used++;
-                wait_tile();
-                load_scales();
+            // Scores of the next tile, which is in `half` of its stage, and its P in `now`, beside P V
+            // of the tile before.
+            const auto step = [&](u32 half, const u32(&was)[C::kPSteps][4],
+                                  u32(&now)[C::kPSteps][4]) {
+                tile--;
+                if (half == 1) {
+                    used++;
+                    wait_pair();
+                }
+                load_scale(half);
                 ptx::wgmma_fence();
-                issue_scores(k_of(used));
-                issue_values(was, v_of(used - 1));
+                issue_scores(k_of(used, half));
+                issue_values(was, half == 1 ? v_of(used - 1, 0) : v_of(used, 1));
                 ptx::wgmma_wait<1>();
                 softmax(now, false, [&] {
                     ptx::wgmma_wait<0>();
-                    release(used - 1);
+                    if (half == 1) {
+                        release(used - 1);
+                    }
                 });
-            };
-            // O += P V of the last tile. Nobody of this warp reads Q or the item any more.
-            const auto finish = [&](const u32(&was)[C::kPSteps][4]) {
-                if (speaks) {
-                    ptx::mbarrier_arrive(item_empty);
-                }
-                ptx::wgmma_fence();
-                issue_values(was, v_of(used));
-                ptx::wgmma_wait<0>();
-                release(used);
-                used++;
             };
             QUATT_NO_UNROLL
             for (;;) {
-                if (--tile < 0) {
-                    finish(pa);
+                step(0, pa, pb);
+                if (tile == 0) {
                     break;
                 }
-                step(pa, pb);
-                if (--tile < 0) {
-                    finish(pb);
-                    break;
-                }
-                step(pb, pa);
+                step(1, pb, pa);
             }
+            if (speaks) {
+                ptx::mbarrier_arrive(item_empty);  // this warp reads Q and the item no more
+            }
+            ptx::wgmma_fence();
+            issue_values(pb, v_of(used, 0));
+            ptx::wgmma_wait<0>();
+            release(used);
+            used++;
             QUATT_UNROLL
             for (u32 i = 0; i < C::kOutRegisters; i++) {
                 ptx::pin(o[i]);
