@@ -33,16 +33,6 @@ inline float flush(float x) {
 #endif
 }
 
-// 2^x by arithmetic.
-[[nodiscard]] QUATT_DEV float ex2_fma(float x) {
-    x = x < -126.0f ? -126.0f : x;
-    const float t = x + 12582912.0f, f = x - (t - 12582912.0f);
-    float p = 0.05550411f * f + 0.24022651f;
-    p = p * f + 0.69314718f;
-    p = p * f + 1.0f;
-    return formats::bit_cast<float>(formats::bit_cast<u32>(p) + (formats::bit_cast<u32>(t) << 23));
-}
-
 // lg2.approx.ftz.f32. PTX ISA 9.7.3.20
 [[nodiscard]] QUATT_DEV float lg2(float x) {
 #if defined(__CUDACC__)

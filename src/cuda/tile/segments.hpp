@@ -13,7 +13,8 @@ using ptx::u16;
 using ptx::u32;
 using ptx::u8;
 
-inline constexpr u32 kKeyScaleStride = 4;  // floats from a tile's K scale to the next one's: a bulk copy moves 16 bytes
+inline constexpr u32 kKeyScaleStride =
+    4;  // floats from a tile's K scale to the next one's: a bulk copy moves 16 bytes
 inline constexpr u32 kKeyTile = 64;  // keys of a packed tile, and of a K scale
 
 // One segment of a packed stream, or one batch item. Offsets are in elements, of token 0 and head 0

@@ -33,9 +33,8 @@ enum class Mutant {
 
 // Groups: warpgroups that compute, 64 query rows each. Stages: pairs of tiles of K and V in shared
 // memory.
-template <u32 Dim, u32 Groups = 3, u32 Stages = 3, Mutant F = Mutant::kNone, u32 Poly = 0>
+template <u32 Dim, u32 Groups = 3, u32 Stages = 3, Mutant F = Mutant::kNone>
 struct Config {
-    static constexpr u32 kPoly = Poly;
     static constexpr Mutant kMutant = F;
     static constexpr u32 kDim = Dim;  // 64 or 128; smaller heads are padded with zeros
     static constexpr u32 kGroups = Groups;
@@ -51,8 +50,8 @@ struct Config {
 
     static constexpr u32 kScoreRegisters = kKeys / 2, kOutRegisters = kDim / 2;
     static constexpr u32 kKSteps = kDim / 32, kPSteps = kKeys / 32;
-    static constexpr u32 kTileBytes = kKeys * kDim;    // of K, and of V
-    static constexpr u32 kQBytes = kGroupRows * kDim;  // of a group
+    static constexpr u32 kTileBytes = kKeys * kDim;                // of K, and of V
+    static constexpr u32 kQBytes = kGroupRows * kDim;              // of a group
     static constexpr u32 kScaleBytes = 4 * tile::kKeyScaleStride;  // of a tile
     static constexpr u32 kMasterBytes = 4 * kGroupRows * kDim;
 
@@ -67,18 +66,24 @@ struct Config {
 
 template <class C>
 struct SharedPlan {
-    alignas(1024) u8 q[C::kGroups][C::kQBytes];     // [64 rows, kDim]
+    alignas(1024) u8 q[C::kGroups][C::kQBytes];        // [64 rows, kDim]
     alignas(1024) u8 k[C::kStages][2][C::kTileBytes];  // [64 keys, kDim]
     alignas(1024) u8 v[C::kStages][2][C::kTileBytes];  // [kDim, 64 keys in stored order]
     u8 master[C::kGroups][C::kMasterBytes];  // each thread's own [kDim / 8][128 threads] x 16 bytes
     alignas(16) float k_scale[C::kStages][2][tile::kKeyScaleStride];  // the first of each counts
-    ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers
-    ptx::u64 item_full, item_empty;                // of `item` and q
-    alignas(16) u32 item[8];
+    ptx::u64 full[C::kStages], empty[C::kStages];                     // mbarriers
+    ptx::u64 item_full, item_empty;                                   // of q and the four below
+    // Items by turns: results are still made of one when the groups already take up the next.
+    alignas(16) u32 item[2][12];
+    alignas(16) float v_scale[2][C::kDim], v_mean[2][C::kDim];
 };
 
-// What the loader tells the others of an item, in words of `item`.
-enum ItemWord : u32 { kIsItem, kSegment, kHead, kRow, kQueries, kKeysOf, kFirstTile, kFirstRow };
+// What the loader tells the others of an item: three times four words.
+struct ItemWords {
+    ptx::U32x4 where;    // 1, or 0 where the list ends; segment, head, first row
+    ptx::U32x4 lengths;  // queries, keys, q_row; 0
+    ptx::U32x4 results;  // offsets in out and lse, of 64 bits
+};
 
 struct Params {
     // What prep packed; rows of 64 and 128 bytes in the swizzle of their span.

@@ -38,7 +38,12 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         return shared.sub(offsetof(Plan, k_scale) + (2 * stage + half) * C::kScaleBytes,
                           C::kScaleBytes);
     };
-    const ptx::Shared item_words = shared.sub(offsetof(Plan, item), 32);
+    const auto item_words = [&](u32 n) {
+        return shared.sub(offsetof(Plan, item) + n % 2 * sizeof(ItemWords), sizeof(ItemWords));
+    };
+    const auto v_row = [&](u32 array, u32 n) {  // of v_scale and v_mean
+        return shared.sub(array + n % 2 * 4 * C::kDim, 4 * C::kDim);
+    };
     // Keys that query `row` sees: [0, last). Bottom-right aligned under a causal mask.
     const auto last = [&](i32 row, i32 queries, i32 keys) {
         const i32 end = p.is_causal ? row + keys - queries + 1 : keys;
@@ -75,8 +80,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             if constexpr (kMutant != Mutant::kNoItemFree) {
                 ptx::mbarrier_wait(item_empty, (n + 1) % 2);
             }
+            const ptx::Shared words = item_words(n);
             if (item >= items) {
-                item_words.store(4 * kIsItem, 0u);
+                words.store(offsetof(ItemWords, where), ptx::U32x4{0, 0, 0, 0});
                 ptx::mbarrier_arrive(item_full);
                 break;
             }
@@ -85,13 +91,25 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 tile::find_item(item, p.work, p.segment_count, p.segments, C::kRows);
             const i32 row = i32(x.row_tile * C::kRows), queries = x.where.q_len,
                       keys = x.where.k_len;
-            item_words.store(4 * kIsItem, ptx::U32x4{1, x.segment, x.head, u32(row)});
-            item_words.store(4 * kQueries, ptx::U32x4{u32(queries), u32(keys), u32(x.where.k_tile),
-                                                      u32(x.where.q_row)});
+            const auto low = [](i64 offset) { return u32(ptx::u64(offset)); };
+            const auto high = [](i64 offset) { return u32(ptx::u64(offset) >> 32); };
+            words.store(offsetof(ItemWords, where), ptx::U32x4{1, x.segment, x.head, u32(row)});
+            words.store(offsetof(ItemWords, lengths),
+                        ptx::U32x4{u32(queries), u32(keys), u32(x.where.q_row), 0});
+            words.store(offsetof(ItemWords, results),
+                        ptx::U32x4{low(x.where.out), high(x.where.out), low(x.where.lse),
+                                   high(x.where.lse)});
             // Row tiles that the segment has; what a group without one computes is not stored.
             const i32 groups_left = (queries - row + i32(C::kGroupRows) - 1) / i32(C::kGroupRows);
             const u32 groups = groups_left < i32(C::kGroups) ? u32(groups_left) : C::kGroups;
-            ptx::mbarrier_arrive_expect_tx(item_full, groups * C::kQBytes);
+            ptx::mbarrier_arrive_expect_tx(item_full, groups * C::kQBytes + 2 * 4 * C::kDim);
+            const u32 kv_head = x.head / p.heads_per_group,
+                      kv_heads = p.heads_q / p.heads_per_group;
+            const i64 v_row_at = (i64(x.segment) * kv_heads + kv_head) * C::kDim;
+            ptx::bulk_load(v_row(offsetof(Plan, v_scale), n), p.v_scale.sub(v_row_at, C::kDim),
+                           4 * C::kDim, item_full);
+            ptx::bulk_load(v_row(offsetof(Plan, v_mean), n), p.v_mean.sub(v_row_at, C::kDim),
+                           4 * C::kDim, item_full);
             const i64 q_tile = i64(x.head) * p.q_tiles + x.where.q_row / i32(C::kGroupRows) +
                                x.segment + row / i32(C::kGroupRows);
             QUATT_NO_UNROLL
@@ -100,7 +118,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                                p.q8.sub((q_tile + i) * C::kQBytes, C::kQBytes), C::kQBytes,
                                item_full);
             }
-            const i64 k_tile = i64(x.head / p.heads_per_group) * p.k_tiles + x.where.k_tile;
+            const i64 k_tile = i64(kv_head) * p.k_tiles + x.where.k_tile;
             const i32 tiles = tiles_of(row, queries, keys);
             QUATT_NO_UNROLL
             for (i32 pair = (tiles + 1) / 2 - 1; pair >= 0; pair--, used++) {
@@ -114,11 +132,12 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 for (u32 half = 0; half < 2; half++) {
                     // Of a last pair without a second tile the first comes twice: all its keys are
                     // masked then, and what P = 0 is multiplied with must not be garbage.
-                    const i64 from = k_tile + (2 * pair + i32(half) < tiles ? 2 * pair + i32(half)
-                                                                            : 2 * pair);
-                    ptx::bulk_load(scale_at(stage, half),
-                                   p.k_scale.sub(from * tile::kKeyScaleStride, tile::kKeyScaleStride),
-                                   C::kScaleBytes, full(stage));
+                    const i64 from =
+                        k_tile + (2 * pair + i32(half) < tiles ? 2 * pair + i32(half) : 2 * pair);
+                    ptx::bulk_load(
+                        scale_at(stage, half),
+                        p.k_scale.sub(from * tile::kKeyScaleStride, tile::kKeyScaleStride),
+                        C::kScaleBytes, full(stage));
                     ptx::bulk_load(k_tile_at(stage, half),
                                    p.k8.sub(from * C::kTileBytes, C::kTileBytes), C::kTileBytes,
                                    full(stage));
@@ -145,31 +164,32 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         offsetof(Plan, master) + group * C::kMasterBytes + thread % C::kGroupThreads * 16,
         C::kMasterBytes - thread % C::kGroupThreads * 16);
     u32 used = 0;  // pairs of tiles since the start of the block, over all items
-    u32 item_phase = 0;
 
     QUATT_NO_UNROLL
-    for (;; item_phase ^= 1) {
+    for (u32 item = 0;; item++) {  // of this block
         if constexpr (kMutant != Mutant::kNoItemWait) {
-            ptx::mbarrier_wait(item_full, item_phase);
+            ptx::mbarrier_wait(item_full, item % 2);
         }
-        const auto a = item_words.load<ptx::U32x4>(4 * kIsItem);
-        if (a.x == 0) {
+        const auto where = item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, where));
+        if (where.x == 0) {
             return;
         }
-        const auto b = item_words.load<ptx::U32x4>(4 * kQueries);
-        const u32 head = a.z, kv_head = head / p.heads_per_group;
-        const i32 queries = i32(b.x), keys = i32(b.y);
-        const i32 group_row = i32(a.w + group * C::kGroupRows);
+        const auto lengths = item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, lengths));
+        const u32 head = where.z;
+        const i32 queries = i32(lengths.x), keys = i32(lengths.y);
+        const i32 group_row = i32(where.w + group * C::kGroupRows);
         // From the second tile of the last pair down; all keys of that one may be masked.
-        i32 tile = (tiles_of(i32(a.w), queries, keys) + 1) / 2 * 2 - 1;
+        i32 tile = (tiles_of(i32(where.w), queries, keys) + 1) / 2 * 2 - 1;
         if (group_row >= queries || tile < 0) {
             // No rows, or no keys: only let the tiles pass.
+            ptx::syncwarp();  // all lanes have read the item
             if (speaks) {
                 ptx::mbarrier_arrive(item_empty);
             }
             QUATT_NO_UNROLL
             for (; tile >= 0; tile -= 2) {
                 ptx::mbarrier_wait(full(used % C::kStages), used / C::kStages % 2);
+                ptx::syncwarp();  // all lanes have seen it: none may fall behind by a phase
                 if (speaks) {
                     ptx::mbarrier_arrive(empty(used % C::kStages));
                 }
@@ -182,7 +202,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const i32 row0 = group_row + i32(warp % 4 * 16 + g);
         const auto row_of = [&](u32 r) { return row0 + i32(8 * r); };
         const i32 unmasked = last(row0 - i32(g), queries, keys);  // seen by every row of the warp
-        const i64 factors = i64(head) * p.q_rows + i32(b.w);
+        const i64 factors = i64(head) * p.q_rows + i32(lengths.z);
         float factor[2];
         QUATT_UNROLL
         for (u32 r = 0; r < 2; r++) {
@@ -252,8 +272,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             l[r] *= f;
             return f;
         };
-        // Which tile is the next to be rare, after `tile`: the first of an interval, one with keys to
-        // mask, the one after a rise, or any while slow tiles come often.
+        // Which tile is the next to be rare, after `tile`: the first of an interval, one with keys
+        // to mask, the one after a rise, or any while slow tiles come often.
         const auto plan_looks = [&](bool is_slow, bool look_next) {
             if (is_slow) {
                 heat -= last_slow - tile;
@@ -262,7 +282,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
             const i32 border = tile / C::kIntervalTiles * C::kIntervalTiles - 1;
             rare = look_next || ptx::any(tile * i32(C::kKeys) > unmasked) ||
-                           heat - (last_slow - tile) >= C::kHot ? tile - 1 : border;
+                           heat - (last_slow - tile) >= C::kHot
+                       ? tile - 1
+                       : border;
         };
 
         float s[C::kScoreRegisters];
@@ -282,11 +304,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             scaled[1] = factor[1] * k_scale;
         };
         // Asks for O += P V of the tile in stage `from`.
-        const auto issue_values = [&](const u32 (&pf)[C::kPSteps][4], ptx::u64 v) {
+        const auto issue_values = [&](const u32(&pf)[C::kPSteps][4], ptx::u64 v) {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kPSteps; i++) {
-                ptx::wgmma_e4m3<C::kDim>(
-                    o, pf[i], ptx::advanced(v, 32 * i), true);
+                ptx::wgmma_e4m3<C::kDim>(o, pf[i], ptx::advanced(v, 32 * i), true);
             }
             ptx::wgmma_commit();
         };
@@ -354,7 +375,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 }
                 look = rose & 3u;
                 const bool is_slow = !is_first && ptx::any((rose & 4u) != 0);
-                const bool look_next = ptx::any(look != 0 || m[0] == C::kNoReference || m[1] == C::kNoReference);
+                const bool look_next =
+                    ptx::any(look != 0 || m[0] == C::kNoReference || m[1] == C::kNoReference);
                 plan_looks(is_slow, look_next);
                 due = ptx::any(owed[0] != 1 || owed[1] != 1) ? 1 : 0;
                 due = is_first ? 0 : is_border ? due | 2 : due;  // before the first, O is 0
@@ -370,7 +392,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     QUATT_UNROLL
                     for (u32 j = 0; j < 4; j++) {
                         const float x = ptx::fma(s[4 * (n + j / 2) + 2 * r + j % 2], scaled[r], c);
-                        e[j] = n / 2 < C::kPoly ? ptx::ex2_fma(x) : ptx::ex2(x);
+                        e[j] = ptx::ex2(x);
                     }
                     even = n == 0 ? e[0] : even + e[0];
                     odd = n == 0 ? e[1] : odd + e[1];
@@ -432,8 +454,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             load_scale(1);
             ptx::wgmma_wait<0>();
             softmax(pa, true, [] {});
-            // Scores of the next tile, which is in `half` of its stage, and its P in `now`, beside P V
-            // of the tile before.
+            // Scores of the next tile, which is in `half` of its stage, and its P in `now`, beside
+            // P V of the tile before.
             const auto step = [&](u32 half, const u32(&was)[C::kPSteps][4],
                                   u32(&now)[C::kPSteps][4]) {
                 tile--;
@@ -442,12 +464,18 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     wait_pair();
                 }
                 load_scale(half);
-                ptx::wgmma_fence();
+                if constexpr (kMutant != Mutant::kNoFence) {
+                    ptx::wgmma_fence();
+                }
                 issue_scores(k_of(used, half));
                 issue_values(was, half == 1 ? v_of(used - 1, 0) : v_of(used, 1));
-                ptx::wgmma_wait<1>();
+                if constexpr (kMutant != Mutant::kNoScoreWait) {
+                    ptx::wgmma_wait<1>();
+                }
                 softmax(now, false, [&] {
-                    ptx::wgmma_wait<0>();
+                    if constexpr (kMutant != Mutant::kNoValueWait) {
+                        ptx::wgmma_wait<0>();
+                    }
                     if (half == 1) {
                         release(used - 1);
                     }
@@ -461,8 +489,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 }
                 step(1, pb, pa);
             }
+            ptx::syncwarp();
             if (speaks) {
-                ptx::mbarrier_arrive(item_empty);  // this warp reads Q and the item no more
+                ptx::mbarrier_arrive(item_empty);  // this warp has read Q and the item
             }
             ptx::wgmma_fence();
             issue_values(pb, v_of(used, 0));
@@ -476,6 +505,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         }
 
         // ------------------------------------------------------------ results
+        const auto results = item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, results));
+        const auto offset = [](u32 low, u32 high) { return i64(ptx::u64(high) << 32 | low); };
+        const ptx::Shared v_scale = v_row(offsetof(Plan, v_scale), item),
+                          v_mean = v_row(offsetof(Plan, v_mean), item);
         float keep[2] = {0, 0}, add[2] = {1, 1};
         QUATT_UNROLL
         for (u32 r = 0; r < 2; r++) {
@@ -483,10 +516,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             l[r] += ptx::shfl_xor(l[r], 2);
             const bool has_key = l[r] != 0;  // NaN is one
             if (p.out.has_lse && t == 0 && row_of(r) < queries) {
-                const tile::Segment to = tile::load_segment(p.segments, a.y);
                 const float lse = (m[r] - C::kExponent + ptx::lg2(l[r])) * 0.6931471805599453f +
                                   p.lse_shift.load(factors + row_of(r));
-                p.out.lse.store(to.lse + head * p.out.lse_head + row_of(r) * p.out.lse_token,
+                p.out.lse.store(offset(results.z, results.w) + head * p.out.lse_head +
+                                    row_of(r) * p.out.lse_token,
                                 has_key ? lse : -INFINITY);
             }
             const float inverse = has_key ? 1.0f / l[r] : 0.0f;
@@ -496,7 +529,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
             add[r] = inverse;
         }
-        const i64 scales_at = (i64(a.y) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
         QUATT_UNROLL
         for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
             float* x = &o[4 * n];
@@ -504,17 +536,16 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             if (has_master) {
                 y = master.load<ptx::F32x4>(n * 16 * C::kGroupThreads);
             }
-            const auto scale = p.v_scale.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
-            const auto mean = p.v_mean.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
+            const auto scale = v_scale.template load<ptx::F32x2>(4 * (8 * n + 2 * t));
+            const auto mean = v_mean.template load<ptx::F32x2>(4 * (8 * n + 2 * t));
             const float mean0 = l[0] != 0 ? 1.0f : 0.0f, mean1 = l[1] != 0 ? 1.0f : 0.0f;
             x[0] = ptx::fma(ptx::fma(x[0], add[0], y.x * keep[0]), scale.x, mean.x * mean0);
             x[1] = ptx::fma(ptx::fma(x[1], add[0], y.y * keep[0]), scale.y, mean.y * mean0);
             x[2] = ptx::fma(ptx::fma(x[2], add[1], y.z * keep[1]), scale.x, mean.x * mean1);
             x[3] = ptx::fma(ptx::fma(x[3], add[1], y.w * keep[1]), scale.y, mean.y * mean1);
         }
-        const tile::Segment to = tile::load_segment(p.segments, a.y);
         tile::store_rows<2, C::kOutRegisters / 4>(
-            p.out, to.out + head * p.out.strides.head, queries, t, row_of,
+            p.out, offset(results.x, results.y) + head * p.out.strides.head, queries, t, row_of,
             [&](u32 r, u32 n, u32 i) { return o[4 * n + 2 * r + i]; });
     }
 }
