@@ -15,3 +15,4 @@
 #include "cuda/ptx/platform.hpp"
 #include "cuda/ptx/sync.hpp"
 #include "cuda/ptx/tensor.hpp"
+#include "cuda/ptx/wgmma.hpp"
