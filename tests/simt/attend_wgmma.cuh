@@ -165,7 +165,7 @@ QUATT_DEV void consume(const Params& p, tile::Shared shared) {
 }
 
 template <Planted P = Planted::kNone>
-QUATT_KERNEL(kThreads) attend(QUATT_GRID_CONSTANT(Params) p) {
+QUATT_KERNEL(kThreads, 1) attend(QUATT_GRID_CONSTANT(Params) p) {
     const tile::Shared shared = ptx::dynamic_shared(sizeof(SharedPlan));
     if (ptx::thread_x() == 0) {
         QUATT_UNROLL

@@ -16,7 +16,7 @@
 // mix functions of both worlds without a word.
 #define QUATT_ABI cuda_abi
 #define QUATT_DEV __device__ __forceinline__
-#define QUATT_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define QUATT_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)  // threads, CTAs an SM
 // A kernel parameter that stays where the launch put it: tensor maps need that.
 #define QUATT_GRID_CONSTANT(type) const __grid_constant__ type
 #define QUATT_UNROLL _Pragma("unroll")
@@ -52,7 +52,7 @@
 
 #define QUATT_ABI simt_abi
 #define QUATT_DEV inline
-#define QUATT_KERNEL(threads) void
+#define QUATT_KERNEL(...) void
 #define QUATT_GRID_CONSTANT(type) const type&
 #define QUATT_UNROLL
 #define QUATT_NO_UNROLL

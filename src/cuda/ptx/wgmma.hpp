@@ -123,7 +123,7 @@ QUATT_DEV void wgmma_e4m3(float (&d)[N / 2], const u32 (&a)[4], u64 b, bool accu
 #endif
 }
 
-// wgmma.fence: registers and shared memory are ready for the wgmmas that follow.
+// wgmma.fence: the registers of this warp are ready for the wgmmas that follow.
 // PTX ISA 9.7.15.7.1
 QUATT_DEV void wgmma_fence([[maybe_unused]] Site site = Site::current()) {
 #if defined(__CUDACC__)
@@ -160,6 +160,8 @@ QUATT_DEV void wgmma_wait([[maybe_unused]] Site site = Site::current()) {
 
 // setmaxnreg: registers a thread of this warpgroup from here on, 24 to 256, a multiple of 8. All
 // warps of the warpgroup run it. PTX ISA 9.7.19.5
+// NOTE: ptxas ignores it in a kernel whose launch bounds do not name the blocks of a
+// multiprocessor.
 template <u32 Count>
 QUATT_DEV void more_registers([[maybe_unused]] Site site = Site::current()) {
     static_assert(Count >= 24 && Count <= 256 && Count % 8 == 0);
