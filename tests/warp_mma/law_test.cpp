@@ -323,7 +323,9 @@ TEST(Law, OtherKeyTiles) {
         for (const std::int32_t tile : {96, 128, 192, 256}) {
             const Results other =
                 compute(c, "emulate", recipe, [=](Problem& p) { p.key_tile = tile; });
-            EXPECT_LE(distance(got, other).relative(), 5e-4) << recipe << ' ' << tile;
+            // Short accumulators also cut elsewhere where tiles are walked in another order.
+            const double allowed = kAccumulator == QUATT_ACCUMULATOR_HOPPER ? 7e-4 : 5e-4;
+            EXPECT_LE(distance(got, other).relative(), allowed) << recipe << ' ' << tile;
             EXPECT_LE(distance(got, other).lse, 3e-6) << recipe << ' ' << tile;
         }
     }
