@@ -47,10 +47,14 @@ build_ptx() { # the executor with tests/gpu in the place of Boost.Context
         g++ -std=c++20 -O2 -ffp-contract=off -Itests/gpu -Isrc -c "$source" -o "$object" & jobs+=($!)
         objects+=("$object")
     done
-    "$nvcc" -std=c++20 -O3 -Isrc -gencode arch=compute_90a,code=sm_90a -c tests/ptx/native/native.cu \
-        -o "$build/check/ptx_native.o" & jobs+=($!)
+    for source in native wgmma; do
+        object="$build/check/ptx_gpu_$source.o"
+        "$nvcc" -std=c++20 -O3 -Isrc -gencode arch=compute_90a,code=sm_90a -c "tests/ptx/native/$source.cu" \
+            -o "$object" & jobs+=($!)
+        objects+=("$object")
+    done
     for job in "${jobs[@]}"; do wait "$job" || return 1; done
-    "$nvcc" -o "$build/check/test_ptx_native" "${objects[@]}" "$build/check/ptx_native.o" -lpthread
+    "$nvcc" -o "$build/check/test_ptx_native" "${objects[@]}" -lpthread
 }
 build_poison() {
     "$nvcc" -O2 -arch=sm_90 -shared -Xcompiler=-fPIC tests/gpu/poison.cu -o "$build/check/libpoison.so"

@@ -147,8 +147,8 @@ def main():
     if tools is None:
         sys.exit(machine_code.MISSING)
     plans = kernels.load_plans(options.build / "tests" / "sass" / "sass_plans")
-    native = options.build / "src" / "cuda" / "CMakeFiles" / "quatt_native.dir"
-    objects = options.objects or sorted(native.rglob("*.o"))
+    native = options.build / "src" / "cuda" / "CMakeFiles"
+    objects = options.objects or sorted([*native.glob("quatt_native.dir/**/*.o"), *native.glob("quatt_native_wgmma.dir/**/*.o")])
     if options.path:
         for file in objects:
             for (architecture, symbol), code in machine_code.disassemble(tools, file)[0].items():

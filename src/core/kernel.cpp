@@ -1,5 +1,6 @@
 #include "core/kernel.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -24,6 +25,11 @@ Reasons refusal_of(const Kernel& k, const quatt_problem& p, const quatt_device& 
         k.refuse(p, d, reasons);
     }
     return reasons;
+}
+
+// Nothing to say of true fp32 sums.
+const char* accumulator_text(const Choice& c) {
+    return c.accumulator == QUATT_ACCUMULATOR_HOPPER ? ", accumulator hopper" : "";
 }
 
 std::string device_text(const quatt_device& d) {
@@ -91,13 +97,16 @@ std::string unsupported_message(const quatt_problem& p, const quatt_device& d,
 std::span<const Kernel* const> kernels() {
     static constexpr std::array kTable = {
 #if defined(QUATT_HAVE_CUDA)
+        &kCudaWgmmaKernel,
         &kCudaKernel,
+        &kEmuWgmmaKernel,
         &kEmuKernel,
 #endif
         &kCpuKernel,
         &kEmulateKernel,
         &kReferenceKernel,
 #if defined(QUATT_HAVE_SIMT)
+        &kSimtWgmmaKernel,
         &kSimtKernel,
 #endif
     };
@@ -122,14 +131,18 @@ Selection select(const quatt_problem& p, const quatt_device& d) {
         wrong.push_back(std::move(reason));
     }
     if (wrong.empty() && p.kernel != nullptr) {
-        std::string names;
-        bool known = false;
+        std::vector<std::string> names;  // each once, though it may serve several devices
         for (const Kernel* k : kernels()) {
-            known |= std::strcmp(p.kernel, k->name) == 0;
-            names += (names.empty() ? "" : ", ") + std::string(k->name);
+            if (std::find(names.begin(), names.end(), k->name) == names.end()) {
+                names.emplace_back(k->name);
+            }
         }
-        if (!known) {
-            wrong.push_back(text("kernel is \"", p.kernel, "\"; it must be one of ", names));
+        if (std::find(names.begin(), names.end(), p.kernel) == names.end()) {
+            std::string all;
+            for (const std::string& name : names) {
+                all += (all.empty() ? "" : ", ") + name;
+            }
+            wrong.push_back(text("kernel is \"", p.kernel, "\"; it must be one of ", all));
         }
     }
     if (!wrong.empty()) {
@@ -180,10 +193,10 @@ std::string explain(const quatt_problem& p, const quatt_device& d) {
     for (const Kernel* k : kernels()) {
         all += text("  ", k->name, ": ");
         if (k == s.kernel) {
-            all +=
-                text("chosen", s.fallback ? text(" as a fallback, recipe ", s.recipe.name) : "",
-                     "; key tile ", s.choice.key_tile, ", splits ", s.choice.splits, ", threads ",
-                     s.choice.threads, ", workspace ", s.choice.workspace_bytes, " bytes\n");
+            all += text("chosen", s.fallback ? text(" as a fallback, recipe ", s.recipe.name) : "",
+                        "; key tile ", s.choice.key_tile, accumulator_text(s.choice), ", splits ",
+                        s.choice.splits, ", threads ", s.choice.threads, ", workspace ",
+                        s.choice.workspace_bytes, " bytes\n");
             continue;
         }
         for (const Refusal& r : s.refusals) {
@@ -233,9 +246,9 @@ std::string describe(const Plan& plan) {
     return text(
         "kernel ", plan.kernel->name,
         plan.fallback ? text(" (fallback; ", device_name(plan.device), " was asked for)") : "",
-        ", key tile ", plan.choice.key_tile, ", splits ", plan.choice.splits, ", threads ",
-        plan.choice.threads, ", workspace ", plan.choice.workspace_bytes, " bytes\n",
-        describe(plan.problem));
+        ", key tile ", plan.choice.key_tile, accumulator_text(plan.choice), ", splits ",
+        plan.choice.splits, ", threads ", plan.choice.threads, ", workspace ",
+        plan.choice.workspace_bytes, " bytes\n", describe(plan.problem));
 }
 
 namespace {

@@ -18,6 +18,9 @@ namespace quatt::core {
 // How a kernel will do a problem.
 struct Choice {
     std::int32_t key_tile = 64;
+    // Of the matrix products: with the same one and the same key tile `emulate` gives the same
+    // codes.
+    std::int32_t accumulator = QUATT_ACCUMULATOR_FP32;
     std::int32_t splits = 1;
     std::int32_t threads = 1;
     std::size_t workspace_bytes = 0;
@@ -82,8 +85,8 @@ void refuse_room(const quatt_problem& p, Reasons& reasons);
 extern const Kernel kCpuKernel;
 extern const Kernel kReferenceKernel;
 extern const Kernel kEmulateKernel;
-extern const Kernel kSimtKernel;              // where the executor is built
-extern const Kernel kCudaKernel, kEmuKernel;  // where CUDA is
+extern const Kernel kSimtWgmmaKernel, kSimtKernel;  // where the executor is built
+extern const Kernel kCudaWgmmaKernel, kCudaKernel, kEmuWgmmaKernel, kEmuKernel;  // where CUDA is
 
 // Whether a pointer leads to memory that only a GPU can read; false for null. Defined beside
 // kCudaKernel.

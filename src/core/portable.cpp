@@ -445,6 +445,7 @@ void refuse_all_but(const quatt_problem& p, const TestFields& takes, Reasons& re
 Choice choose_portable(const quatt_problem& p, const Shape& s, bool quantised) {
     Choice c;
     c.key_tile = p.key_tile != 0 ? p.key_tile : 64;
+    c.accumulator = quantised ? p.recipe.accumulator : QUATT_ACCUMULATOR_FP32;
     c.splits = p.splits != 0 ? p.splits : 1;
     c.threads = p.threads != 0 ? p.threads : cpu_count();
     Layout layout(p, s, c, quantised, nullptr);

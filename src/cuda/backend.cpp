@@ -59,17 +59,18 @@ Recipe recipe_of(const quatt_recipe& r) {
                                              : Recipe::kBf16;
 }
 
-void refuse(const quatt_problem& p, Reasons& reasons) {
+// `recipes`: the names that the kernel has, `all` in words.
+void refuse(const quatt_problem& p, std::initializer_list<const char*> recipes, const char* all,
+            Reasons& reasons) {
     core::refuse_all_but(p, {}, reasons);
     const quatt_tensors& t = p.tensors;
     const quatt_recipe* named = recipe::find_recipe(p.recipe.name);
-    const bool known =
-        named != nullptr && recipe::same_arithmetic(*named, p.recipe) &&
-        (std::strcmp(named->name, "bf16") == 0 || std::strcmp(named->name, "f16") == 0 ||
-         std::strcmp(named->name, "fp8") == 0);
+    const bool known = named != nullptr && recipe::same_arithmetic(*named, p.recipe) &&
+                       std::any_of(recipes.begin(), recipes.end(), [&](const char* name) {
+                           return std::strcmp(named->name, name) == 0;
+                       });
     if (!known) {
-        reasons.push_back(text("recipe is \"", p.recipe.name,
-                               "\"; this kernel has bf16, f16 and fp8, as they are"));
+        reasons.push_back(text("recipe is \"", p.recipe.name, "\"; this kernel has ", all));
     }
     const bool same = t.q.dtype == t.k.dtype && t.q.dtype == t.v.dtype &&
                       (t.q.dtype == QUATT_BF16 || t.q.dtype == QUATT_F16);
@@ -162,7 +163,15 @@ void refuse_gpu(const quatt_problem& p, const quatt_device& d, Reasons& reasons)
         reasons.push_back(text("compute capability is ", d.compute_major, ".", d.compute_minor,
                                "; this build has ", kCompute));
     }
-    refuse(p, reasons);
+    refuse(p, {"bf16", "f16", "fp8"}, "bf16, f16 and fp8, as they are", reasons);
+}
+
+void refuse_wgmma(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
+    if (d.compute_major != 9 || d.compute_minor != 0) {
+        reasons.push_back(text("compute capability is ", d.compute_major, ".", d.compute_minor,
+                               "; wgmma needs 9.0"));
+    }
+    refuse(p, {"fp8"}, "fp8, as it is", reasons);
 }
 
 Choice choose_gpu(const quatt_problem& p, const Shape& s, const quatt_device& d) {
@@ -170,6 +179,12 @@ Choice choose_gpu(const quatt_problem& p, const Shape& s, const quatt_device& d)
     c.threads =
         d.backend == QUATT_BACKEND_SIMT ? (p.threads != 0 ? p.threads : core::cpu_count()) : 1;
     c.workspace_bytes = Workspace(make_call(p, s, d, p.tensors)).bytes;
+    return c;
+}
+
+Choice choose_wgmma(const quatt_problem& p, const Shape& s, const quatt_device& d) {
+    Choice c = choose_gpu(p, s, d);
+    c.accumulator = QUATT_ACCUMULATOR_HOPPER;
     return c;
 }
 

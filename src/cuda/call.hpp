@@ -10,6 +10,7 @@ namespace quatt::cuda {
 
 enum class Element : std::int32_t { kBf16, kF16, kF32 };
 enum class Recipe : std::int32_t { kBf16, kF16, kFp8 };
+enum class Schedule : std::int32_t { kWarpMma, kWgmma };
 
 // Strides in elements; 0 where the extent is 1.
 struct Operand {
@@ -35,6 +36,7 @@ struct Call {
     bool is_packed, is_causal, zero_tail;
     float softmax_scale;
     Recipe recipe;
+    Schedule schedule;
     bool is_direct;         // 16 bit: the kernel reads q, k and v where they are
     bool block_scaled;      // 8 bit: the instruction of sm_120f, also where it must be emulated
     bool has_small_shared;  // an SM of sm_120 has 100 KB of shared memory, one of sm_90 228
@@ -55,6 +57,8 @@ struct Call {
     [[nodiscard]] std::int64_t key_tiles(std::int64_t keys) const {
         return total_k() / keys + segments;
     }
+    // Tiles of 64 rows, likewise.
+    [[nodiscard]] std::int64_t query_tiles() const { return total_q() / 64 + segments; }
 };
 
 // Where things lie in the workspace, in bytes from its start.
@@ -76,12 +80,12 @@ struct Workspace {
         segments = take(64 * n(c.segments));
         work = take(4 * (4 + 2 * n(c.segments)));
         if (c.recipe == Recipe::kFp8) {
-            q8 = take(hq * n(c.total_q()) * dim);
+            q8 = take(hq * n(c.query_tiles()) * 64 * dim);
             k8 = take(hkv * tiles * 64 * dim);
             v8 = take(hkv * tiles * 64 * dim);
             q_factor = take(4 * hq * n(c.total_q()));
             lse_shift = take(c.lse != nullptr ? 4 * hq * n(c.total_q()) : 0);
-            k_scale = take(4 * hkv * tiles);
+            k_scale = take(16 * hkv * tiles);
             v_scale = take(4 * n(c.segments) * hkv * dim);
             v_mean = take(4 * n(c.segments) * hkv * dim);
             k_mean = take(4 * n(c.segments) * hkv * dim);

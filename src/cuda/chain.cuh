@@ -11,6 +11,7 @@
 #include "cuda/prep/tail.cuh"
 #include "cuda/tile/launcher.hpp"
 #include "cuda/warp_mma/launch.cuh"
+#include "cuda/wgmma/launch.cuh"
 
 namespace quatt::cuda {
 inline namespace QUATT_ABI {
@@ -58,9 +59,17 @@ inline tile::Strides strides(const Operand& x) {
     return {x.token, x.head, x.channel};
 }
 
-// The attention kernel of a call.
-inline void start_attention(const Call& c, tile::Launcher& launcher, const warp_mma::Params& p) {
+// What launches the attention kernel of a call: the one of its schedule.
+struct Start {
+    void (*warp_mma)(tile::Launcher&, const warp_mma::Params&, u32 multiprocessors) = nullptr;
+    void (*wgmma)(tile::Launcher&, const wgmma::Params&, u32 multiprocessors) = nullptr;
+};
+
+inline Start start_of(const Call& c) {
     const bool is_wide = c.padded_dim() == 128;
+    if (c.schedule == Schedule::kWgmma) {
+        return {.wgmma = is_wide ? wgmma::attention_fp8_128 : wgmma::attention_fp8_64};
+    }
     const auto kernel =
         c.recipe == Recipe::kF16
             ? (is_wide ? warp_mma::attention_f16_128 : warp_mma::attention_f16_64)
@@ -70,12 +79,11 @@ inline void start_attention(const Call& c, tile::Launcher& launcher, const warp_
         : c.block_scaled            ? (is_wide ? warp_mma::attention_fp8_128_block_scaled
                                                : warp_mma::attention_fp8_64_block_scaled)
                          : (is_wide ? warp_mma::attention_fp8_128 : warp_mma::attention_fp8_64);
-    kernel(launcher, p, static_cast<u32>(c.blocks));
+    return {.warp_mma = kernel};
 }
 
-// `start` launches the attention kernel: start_attention, or in tests one with a planted fault.
-template <class Start>
-void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
+// `start`: start_of(c), or in tests an instance with a planted fault.
+inline void run_chain(const Call& c, tile::Launcher& launcher, const Start& start) {
     const Workspace w(c);
     const i64 batches = c.is_packed ? 1 : c.segments;
     const auto segments = part<ptx::U32x4>(c, w.segments);
@@ -132,7 +140,8 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     plan.tokens_q = static_cast<u32>(c.tokens_q);
     plan.tokens_k = static_cast<u32>(c.tokens_k);
     plan.heads_q = static_cast<u32>(c.heads_q);
-    plan.rows_per_item = warp_mma::kRowsPerItem;
+    plan.rows_per_item =
+        c.schedule == Schedule::kWgmma ? wgmma::kRowsPerItem : warp_mma::kRowsPerItem;
     plan.is_packed = c.is_packed;
     plan.has_cu_seqlens = c.cu_seqlens_q.data != nullptr;
     plan.has_kv_lens = c.kv_lens.data != nullptr;
@@ -142,45 +151,38 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
         return;
     }
 
-    warp_mma::Params p{};
-    p.out16 = out16.view;
-    p.out32 = out32.view;
-    p.out_strides = strides(c.out);
-    p.out_type = is_f32                           ? warp_mma::Params::Out::kF32
-                 : c.out.element == Element::kF16 ? warp_mma::Params::Out::kF16
-                                                  : warp_mma::Params::Out::kBf16;
+    tile::Output out{};
+    out.out16 = out16.view;
+    out.out32 = out32.view;
+    out.strides = strides(c.out);
+    out.type = is_f32                           ? tile::Output::Type::kF32
+               : c.out.element == Element::kF16 ? tile::Output::Type::kF16
+                                                : tile::Output::Type::kBf16;
     const auto even = [](i64 x) { return x % 2 == 0; };
-    p.pairs = even(c.head_dim_v) && c.out.channel == 1 && even(c.out.batch) && even(c.out.token) &&
-              even(c.out.head) &&
-              reinterpret_cast<std::uintptr_t>(c.out.data) % (is_f32 ? 8 : 4) == 0;
-    p.out_channels = static_cast<u32>(c.head_dim_v);
-    p.has_lse = c.lse != nullptr;
-    p.lse = lse.view;
-    p.lse_head = c.lse_head;
-    p.lse_token = c.lse_token;
-    p.segments = segments;
-    p.work = work;
-    p.segment_count = static_cast<u32>(c.segments);
-    p.heads_q = static_cast<u32>(c.heads_q);
-    p.heads_per_group = static_cast<u32>(c.heads_q / c.heads_kv);
-    p.is_causal = c.is_causal;
-    p.score_factor = c.softmax_scale * 1.4426950408889634f;
+    out.pairs = even(c.head_dim_v) && c.out.channel == 1 && even(c.out.batch) &&
+                even(c.out.token) && even(c.out.head) &&
+                reinterpret_cast<std::uintptr_t>(c.out.data) % (is_f32 ? 8 : 4) == 0;
+    out.channels = static_cast<u32>(c.head_dim_v);
+    out.has_lse = c.lse != nullptr;
+    out.lse = lse.view;
+    out.lse_head = c.lse_head;
+    out.lse_token = c.lse_token;
     if (c.zero_tail && c.is_packed && c.cu_seqlens_q.data != nullptr) {
         prep::TailParams tail{};
         tail.work = part<const u32>(c, w.work);
-        tail.out16 = p.out16;
-        tail.out32 = p.out32;
-        tail.out_strides = p.out_strides;
-        tail.lse = p.lse;
+        tail.out16 = out.out16;
+        tail.out32 = out.out32;
+        tail.out_strides = out.strides;
+        tail.lse = out.lse;
         tail.out_origin = plan.out_origin;
         tail.lse_origin = plan.lse_origin;
-        tail.lse_head = p.lse_head;
-        tail.lse_token = p.lse_token;
+        tail.lse_head = out.lse_head;
+        tail.lse_token = out.lse_token;
         tail.tokens_q = plan.tokens_q;
         tail.heads_q = plan.heads_q;
-        tail.channels = p.out_channels;
+        tail.channels = out.channels;
         tail.is_f32 = is_f32;
-        tail.has_lse = p.has_lse;
+        tail.has_lse = out.has_lse;
         launcher.run<prep::zero_tail<>>("zero_tail",
                                         {static_cast<u32>(c.blocks), static_cast<u32>(c.heads_q)},
                                         prep::kTailThreads, 0, tail);
@@ -209,6 +211,32 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
     prep_call.softmax_scale = c.softmax_scale;
     prep_call.has_lse = c.lse != nullptr;
 
+    // What the schedules' parameters share.
+    const auto fill = [&](auto& p) {
+        p.out = out;
+        p.segments = segments;
+        p.work = work;
+        p.segment_count = static_cast<u32>(c.segments);
+        p.heads_q = static_cast<u32>(c.heads_q);
+        p.heads_per_group = static_cast<u32>(c.heads_q / c.heads_kv);
+        p.is_causal = c.is_causal;
+    };
+    const auto fill_packed = [&](auto& p) {
+        p.q8 = part<const u8>(c, w.q8);
+        p.k8 = part<const u8>(c, w.k8);
+        p.v8 = part<const u8>(c, w.v8);
+        p.q_factor = part<const float>(c, w.q_factor);
+        p.lse_shift = part<const float>(c, w.lse_shift);
+        p.k_scale = part<const float>(c, w.k_scale);
+        p.v_scale = part<const float>(c, w.v_scale);
+        p.v_mean = part<const float>(c, w.v_mean);
+        p.q_rows = c.total_q();
+        p.q_tiles = c.query_tiles();
+        p.k_tiles = c.key_tiles(64);
+    };
+    warp_mma::Params p{};
+    fill(p);
+    p.score_factor = c.softmax_scale * 1.4426950408889634f;
     if (c.recipe == Recipe::kFp8) {
         prep::Packed packed;
         packed.q8 = part<u8>(c, w.q8);
@@ -222,16 +250,14 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
         packed.k_mean = part<float>(c, w.k_mean);
         packed.partials = part<float>(c, w.partials);
         prep::pack_fp8(prep_call, packed, launcher);
-        p.q8 = part<const u8>(c, w.q8);
-        p.k8 = part<const u8>(c, w.k8);
-        p.v8 = part<const u8>(c, w.v8);
-        p.q_factor = part<const float>(c, w.q_factor);
-        p.lse_shift = part<const float>(c, w.lse_shift);
-        p.k_scale = part<const float>(c, w.k_scale);
-        p.v_scale = part<const float>(c, w.v_scale);
-        p.v_mean = part<const float>(c, w.v_mean);
-        p.q_rows = c.total_q();
-        p.k_tiles = c.key_tiles(64);
+        if (c.schedule == Schedule::kWgmma) {
+            wgmma::Params wide{};
+            fill(wide);
+            fill_packed(wide);
+            start.wgmma(launcher, wide, static_cast<u32>(c.blocks));
+            return;
+        }
+        fill_packed(p);
     } else {
         if (c.is_direct) {
             p.q = q.view;
@@ -252,11 +278,11 @@ void run_chain(const Call& c, tile::Launcher& launcher, Start&& start) {
             p.k_strides = p.v_strides = {dim, k_rows * dim, 1};
         }
     }
-    start(c, launcher, p);
+    start.warp_mma(launcher, p, static_cast<u32>(c.blocks));
 }
 
 inline void run_chain(const Call& c, tile::Launcher& launcher) {
-    run_chain(c, launcher, start_attention);
+    run_chain(c, launcher, start_of(c));
 }
 
 }  // namespace QUATT_ABI

@@ -18,6 +18,7 @@ quatt_device resolved(quatt_device d) {
     return d;
 }
 
+template <auto Refuse>
 void refuse(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
     const quatt_device r = resolved(d);
     if (r.compute_major == 0) {
@@ -25,19 +26,29 @@ void refuse(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
                                ", and the compute capability is not given"));
         return;
     }
-    cuda::refuse_gpu(p, r, reasons);
+    Refuse(p, r, reasons);
 }
 
+template <auto Choose>
 Choice choose(const quatt_problem& p, const Shape& s, const quatt_device& d) {
-    return cuda::choose_gpu(p, s, resolved(d));
+    return Choose(p, s, resolved(d));
 }
 
+// An emulated body exists for a warp's own instructions only: a warpgroup's accumulators and its
+// products under way have no counterpart elsewhere.
+void refuse_emulated_wgmma(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
+    reasons.push_back("wgmma cannot be emulated on another GPU; simt:sm_90a runs it on the CPU");
+    cuda::refuse_wgmma(p, d, reasons);
+}
+
+template <cuda::Schedule Schedule>
 Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace,
                   void* stream) {
     cuda::Call call = cuda::make_call(plan.problem, plan.shape, plan.device, t);
     if (Status s = cuda::check_alignment(plan, call); !s.ok()) {
         return s;
     }
+    call.schedule = Schedule;
     call.is_direct =
         cuda::make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors).is_direct;
     call.workspace = workspace.data();
@@ -48,21 +59,23 @@ Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte>
     return {};
 }
 
-constexpr const char* kDtypes =
-    "q, k, v: all bf16 or all f16 (bf16 and f16: their own); out: bf16 f16 f32";
-constexpr const char* kFeatures = "dense packed causal gqa lse kv_lens zero_tail status_word";
-
 }  // namespace
 
 bool is_device_memory(const void* p) {
     return cuda::is_native_memory(p);
 }
 
-const Kernel kCudaKernel = {"warp_mma",     QUATT_BACKEND_CUDA, false,   false,     cuda::kCompute,
-                            "bf16 f16 fp8", "1..128",           kDtypes, kFeatures, refuse,
-                            choose,         run_native};
-const Kernel kEmuKernel = {"warp_mma",     QUATT_BACKEND_EMU, false,   false,     cuda::kCompute,
-                           "bf16 f16 fp8", "1..128",          kDtypes, kFeatures, refuse,
-                           choose,         run_native};
+constinit const Kernel kCudaWgmmaKernel =
+    cuda::wgmma_row(QUATT_BACKEND_CUDA, refuse<cuda::refuse_wgmma>, choose<cuda::choose_wgmma>,
+                    run_native<cuda::Schedule::kWgmma>);
+constinit const Kernel kCudaKernel =
+    cuda::warp_mma_row(QUATT_BACKEND_CUDA, refuse<cuda::refuse_gpu>, choose<cuda::choose_gpu>,
+                       run_native<cuda::Schedule::kWarpMma>);
+constinit const Kernel kEmuWgmmaKernel =
+    cuda::wgmma_row(QUATT_BACKEND_EMU, refuse<refuse_emulated_wgmma>, choose<cuda::choose_wgmma>,
+                    run_native<cuda::Schedule::kWgmma>);
+constinit const Kernel kEmuKernel =
+    cuda::warp_mma_row(QUATT_BACKEND_EMU, refuse<cuda::refuse_gpu>, choose<cuda::choose_gpu>,
+                       run_native<cuda::Schedule::kWarpMma>);
 
 }  // namespace quatt::core

@@ -18,17 +18,32 @@ QUATT_WARP_MMA_INSTANCES(QUATT_DEFINE)
 }  // namespace simt_abi
 }  // namespace quatt::warp_mma
 
+namespace quatt::wgmma {
+inline namespace simt_abi {
+
+#define QUATT_DEFINE(name, ...)                                                                  \
+    void attention_##name(tile::Launcher& launcher, const Params& params, u32 multiprocessors) { \
+        launch_attention<__VA_ARGS__>(launcher, params, multiprocessors);                        \
+    }
+QUATT_WGMMA_INSTANCES(QUATT_DEFINE)
+#undef QUATT_DEFINE
+
+}  // namespace simt_abi
+}  // namespace quatt::wgmma
+
 namespace quatt::core {
 namespace {
 
 constexpr std::int32_t kBlocks =
     2;  // of a persistent grid: few, so that a block takes several items
 
+template <cuda::Schedule Schedule>
 Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace, void*) {
     cuda::Call call = cuda::make_call(plan.problem, plan.shape, plan.device, t);
     if (Status s = cuda::check_alignment(plan, call); !s.ok()) {
         return s;
     }
+    call.schedule = Schedule;
     call.is_direct =
         cuda::make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors).is_direct;
     call.workspace = workspace.data();
@@ -49,18 +64,9 @@ Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w
 
 }  // namespace
 
-const Kernel kSimtKernel = {
-    "warp_mma",
-    QUATT_BACKEND_SIMT,
-    true,
-    false,
-    cuda::kCompute,
-    "bf16 f16 fp8",
-    "1..128",
-    "q, k, v: all bf16 or all f16 (bf16 and f16: their own); out: bf16 f16 f32",
-    "dense packed causal gqa lse kv_lens zero_tail status_word",
-    cuda::refuse_gpu,
-    cuda::choose_gpu,
-    run_simt};
+constinit const Kernel kSimtWgmmaKernel = cuda::wgmma_row(
+    QUATT_BACKEND_SIMT, cuda::refuse_wgmma, cuda::choose_wgmma, run_simt<cuda::Schedule::kWgmma>);
+constinit const Kernel kSimtKernel = cuda::warp_mma_row(
+    QUATT_BACKEND_SIMT, cuda::refuse_gpu, cuda::choose_gpu, run_simt<cuda::Schedule::kWarpMma>);
 
 }  // namespace quatt::core

@@ -76,12 +76,19 @@ QUATT_CLONES void scores_fp32(const float* q, const float* k, std::int64_t dim, 
     }
 }
 
-void scores_hopper(const float* q, const float* k, std::int64_t dim, std::int64_t tile, float* t) {
+// `padded`: channels that the kernels compute with, the rest zeros. NOTE: a step whose products are
+// all 0 cuts the accumulator too (a second one then cuts nothing more).
+void scores_hopper(const float* q, const float* k, std::int64_t dim, std::int64_t padded,
+                   std::int64_t tile, float* t) {
+    const bool has_empty_step = padded - dim >= kHopperStep;
     for (std::int64_t j = 0; j < tile; j++) {
         t[j] = 0;
         for (std::int64_t d = 0; d < dim; d += kHopperStep) {
             t[j] =
                 hopper_step(t[j], q + d, 1, k + d * tile + j, tile, std::min(kHopperStep, dim - d));
+        }
+        if (has_empty_step) {
+            t[j] = hopper_step(t[j], nullptr, 0, nullptr, 0, 0);
         }
     }
 }
@@ -105,9 +112,10 @@ QUATT_CLONES void values_fp32(const float* p, const float* v, std::int64_t a, st
     }
 }
 
-void values_hopper(const float* p, const float* v, std::int64_t a, std::int64_t b,
-                   std::int64_t dim_v, float* o) {
-    for (std::int64_t j = a / kHopperStep * kHopperStep; j < b; j += kHopperStep) {
+// All keys of the tile: steps past the row's keys cut as well.
+void values_hopper(const float* p, const float* v, std::int64_t tile, std::int64_t dim_v,
+                   float* o) {
+    for (std::int64_t j = 0; j < tile; j += kHopperStep) {
         for (std::int64_t d = 0; d < dim_v; d++) {
             o[d] = hopper_step(o[d], p + j, 1, v + j * dim_v + d, dim_v, kHopperStep);
         }
@@ -244,7 +252,12 @@ private:
     TileOutcome meet_one(std::int64_t i, std::int64_t tile, std::int64_t a, std::int64_t b) {
         Row& x = row(i);
         float* t = s_.t + i * s_.tile;
-        (short_qk_ ? scores_hopper : scores_fp32)(s_.q + i * s_.dim, s_.k, s_.dim, s_.tile, t);
+        if (short_qk_) {
+            const std::int64_t padded = (std::max(s_.dim, s_.dim_v) + 63) / 64 * 64;
+            scores_hopper(s_.q + i * s_.dim, s_.k, s_.dim, padded, s_.tile, t);
+        } else {
+            scores_fp32(s_.q + i * s_.dim, s_.k, s_.dim, s_.tile, t);
+        }
         for (std::int64_t j = 0; j < s_.tile; j++) {
             const float score = t[j] * key_factor_[static_cast<std::size_t>(j)] * x.factor;
             t[j] = j >= a && j < b ? score : -std::numeric_limits<float>::infinity();
@@ -257,7 +270,11 @@ private:
         float* o = s_.o + i * s_.dim_v;
         scale(o, s_.dim_v, result.factor);
         x.l = x.l * result.factor + result.sum;
-        (short_pv_ ? values_hopper : values_fp32)(s_.p, s_.v, a, b, s_.dim_v, o);
+        if (short_pv_) {
+            values_hopper(s_.p, s_.v, s_.tile, s_.dim_v, o);
+        } else {
+            values_fp32(s_.p, s_.v, a, b, s_.dim_v, o);
+        }
         return result;
     }
 

@@ -15,10 +15,10 @@
 #include "simt/shadow.hpp"
 #include "simt/tensor_map.hpp"
 #include "simt/types.hpp"
+#include "simt/wgmma.hpp"
 
 namespace quatt::simt {
 
-inline constexpr std::uint32_t kLanes = 32;
 inline constexpr std::uint32_t kAllLanes = ~0u;
 inline constexpr std::uint32_t kNamedBarriers = 16;
 inline constexpr std::uint32_t kMaxMbarriers = 64;
@@ -93,6 +93,7 @@ struct Launch {
     Dim3 grid;
     Dim3 threads;
     std::uint32_t shared_bytes = 0;
+    std::uint32_t registers = 0;  // a thread, before any setmaxnreg
 };
 
 class Block {
@@ -150,6 +151,13 @@ public:
     // Until the source has been read (.read); what others see of the target is not modelled.
     void store_wait(std::uint32_t groups_left, const Site& site);
 
+    // ---- warpgroups (wgmma.cpp, registers.cpp)
+    void wgmma(Wgmma operands, const Site& site);
+    void wgmma_fence(const Site& site);
+    void wgmma_commit(const Site& site);
+    void wgmma_wait(std::uint32_t groups_left, const Site& site);
+    void set_registers(std::uint32_t count, bool is_increase, const Site& site);
+
 private:
     static void lane_main(boost::context::detail::transfer_t transfer);
     void finish(Lane& lane, bool kernel_returned);
@@ -179,6 +187,31 @@ private:
     bool land_one_load();
     void start_load(AsyncCopy load, std::uint32_t mbarrier_offset);
     void start_store(AsyncCopy store);
+    // At which step a completion that may be anywhere is due.
+    [[nodiscard]] std::uint64_t draw_due();
+    [[nodiscard]] Completion draw_completion();
+
+    // ---- warpgroups (wgmma.cpp, registers.cpp)
+    [[nodiscard]] std::uint32_t warp_in_group(const char* what, const Site& site);
+    void issue_wgmma(Wgmma* const* lanes, const Site& site);
+    WgmmaOp& join_wgmma(std::uint32_t warp, const Wgmma& operands, const Site& site);
+    WgmmaRegisters& use_registers(std::uint32_t warp, std::uint32_t* const* lanes,
+                                  std::uint32_t words, const Site& site);
+    void use_a_registers(std::uint32_t warp, WgmmaOp& op, Wgmma* const* lanes, const Site& site);
+    void use_accumulators(std::uint32_t warp, WgmmaOp& op, Wgmma* const* lanes, const Site& site);
+    void all_issued(std::uint32_t group, std::uint32_t number);
+    void land_wgmmas(Warpgroup& group, std::uint32_t number);
+    void land_wgmma(const WgmmaOp& op);
+    void land_due_wgmmas();
+    void finish_wait(std::uint32_t warp, std::uint32_t number, const Site& site);
+    void give_back(std::uint32_t warp, WgmmaRegisters& registers, const Site& site);
+    void leave_wgmma(const Lane& lane);
+    void report_waiting_warpgroups();
+    [[nodiscard]] bool take_registers(std::uint32_t warp, std::uint32_t count);
+    void check_change(std::uint32_t warp, std::uint32_t count, bool is_increase, const Site& site);
+    void end_registers();
+    void block_warp(std::uint32_t warp);
+    void unblock_warp(std::uint32_t warp);
 
     Launch launch_;
     Options options_;
@@ -197,6 +230,9 @@ private:
     std::vector<Mbarrier> mbarriers_;
     std::vector<std::int8_t> mbarrier_at_;  // [offset / 8]: index, or -1
     std::vector<AsyncCopy> loads_;          // bulk loads that have not landed
+    std::vector<WgmmaWarp> wgmma_warps_;    // [warp]
+    std::vector<Warpgroup> warpgroups_;     // [warp / 4]
+    std::uint64_t free_registers_ = 0;      // for setmaxnreg
     Knowledge scratch_;
 
     Completion completion_ = Completion::kAtOnce;

@@ -15,16 +15,17 @@ struct Knowledge {
 };
 
 // One clock a thread. Actors are the threads of a block, followed by its mbarriers: an
-// asynchronous write "by" an mbarrier at time p + 1 is known to whoever has seen its phase p end.
-// A thread's accesses carry its own time, which moves on whenever it tells others about them.
+// asynchronous write "by" an mbarrier at time p + 1 is known to whoever has seen its phase p end;
+// and by warpgroups, whose wgmma number p reads "at time p" and is known to whoever has waited for
+// it. A thread's accesses carry its own time, which moves on whenever it tells others about them.
 //
 // Beside it, what a thread knows to lie before a proxy fence: only that may be touched by the
 // asynchronous proxy.
 class Clocks {
 public:
-    void reset(std::uint32_t threads, std::uint32_t mbarriers) {
+    void reset(std::uint32_t threads, std::uint32_t others) {
         threads_ = threads;
-        width_ = threads + mbarriers;
+        width_ = threads + others;
         used_ = threads;
         has_fence_ = false;
         known_.assign(std::size_t{threads_} * width_, 0);
@@ -41,8 +42,12 @@ public:
     }
     [[nodiscard]] std::uint32_t now(std::uint32_t thread) const { return known_by(thread)[thread]; }
     [[nodiscard]] std::uint32_t threads() const { return threads_; }
-    // An actor for one more mbarrier, or 0 when there is no room.
-    [[nodiscard]] std::uint32_t add_mbarrier() { return used_ < width_ ? used_++ : 0; }
+    // One more actor, of which there are at most `others`.
+    [[nodiscard]] std::uint32_t add_actor() { return used_++; }
+    // The thread has seen what `actor` did up to `time`.
+    void learn(std::uint32_t thread, std::uint32_t actor, std::uint32_t time) {
+        known(thread)[actor] = std::max(known(thread)[actor], time);
+    }
 
     // fence.proxy.async
     void fence(std::uint32_t thread) {

@@ -5,22 +5,26 @@
 
 namespace quatt::simt {
 
+Completion Block::draw_completion() {
+    if (completion_ != Completion::kMixed) return completion_;
+    const std::uint32_t draw = random_.below(3);
+    if (draw == 0) return Completion::kAtOnce;
+    return draw == 1 ? Completion::kLastMoment : Completion::kMixed;
+}
+
+std::uint64_t Block::draw_due() {
+    constexpr std::uint32_t kWithin[3] = {30, 1000, 30000};
+    const std::uint64_t due = steps_ + 1 + random_.below(kWithin[random_.below(3)]);
+    next_due_ = std::min(next_due_, due);
+    return due;
+}
+
 // Picks the moment at which a copy takes place.
 void Block::schedule(AsyncCopy& copy) {
-    Completion how = completion_;
-    if (how == Completion::kMixed) {
-        const std::uint32_t draw = random_.below(3);
-        if (draw == 0) how = Completion::kAtOnce;
-        if (draw == 1) how = Completion::kLastMoment;
-    }
+    const Completion how = draw_completion();
     copy.due = AsyncCopy::kNotDue;
-    if (how == Completion::kAtOnce) {
-        land(copy);
-    } else if (how == Completion::kMixed) {
-        constexpr std::uint32_t kWithin[3] = {30, 1000, 30000};
-        copy.due = steps_ + 1 + random_.below(kWithin[random_.below(3)]);
-        next_due_ = std::min(next_due_, copy.due);
-    }
+    if (how == Completion::kAtOnce) land(copy);
+    if (how == Completion::kMixed) copy.due = draw_due();
 }
 
 void Block::land(AsyncCopy& copy) {
@@ -73,6 +77,7 @@ void Block::land_due() {
     for (AsyncCopy& copy : loads_)
         visit(copy);
     std::erase_if(loads_, [](const AsyncCopy& copy) { return copy.landed; });
+    land_due_wgmmas();
 }
 
 // Nobody can run: the last moment of some load has come.
@@ -217,6 +222,7 @@ void Block::leave_checks(Lane& lane) {
         report(Fault::kInFlight, store.site, "the thread ends without a wait for this store");
     for (AsyncCopy& store : lane.stores)
         land(store);
+    leave_wgmma(lane);
 }
 
 }  // namespace quatt::simt

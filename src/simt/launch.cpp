@@ -11,11 +11,13 @@ namespace quatt::simt {
 namespace {
 
 constexpr std::uint32_t kMaxThreads = 1024;
+constexpr std::uint32_t kRegisters = 65536, kMaxRegisters = 256;  // of a multiprocessor, a thread
 
 void add(Statistics& sum, const Statistics& part) {
     sum.steps += part.steps;
     sum.switches += part.switches;
     sum.collectives += part.collectives;
+    sum.wgmmas += part.wgmmas;
     sum.ldmatrix_rows += part.ldmatrix_rows;
     sum.ldmatrix_conflicts += part.ldmatrix_conflicts;
     sum.stack_bytes = std::max(sum.stack_bytes, part.stack_bytes);
@@ -43,7 +45,11 @@ Result launch(const LaunchConfig& config, const Options& options, void (*call)(c
     if (config.shared_bytes > kMaxSharedBytes)
         return refused(config, std::to_string(config.shared_bytes) + " bytes of shared memory");
     const std::uint64_t blocks = std::uint64_t{config.grid.x} * config.grid.y * config.grid.z;
-    const Launch description{config.kernel, config.grid, config.threads, config.shared_bytes};
+    const std::uint32_t fitting = kRegisters / static_cast<std::uint32_t>(threads) / 8 * 8;
+    const std::uint32_t registers =
+        config.registers != 0 ? config.registers : std::min(fitting, kMaxRegisters);
+    const Launch description{config.kernel, config.grid, config.threads, config.shared_bytes,
+                             registers};
 
     // Each block's reports stay apart until the end, so that the order of blocks decides which
     // occurrence is shown, and not the order of threads.

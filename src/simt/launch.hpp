@@ -12,6 +12,8 @@ struct LaunchConfig {
     Dim3 grid;
     Dim3 threads;  // of a block; their product is a multiple of 32, at most 1024
     std::uint32_t shared_bytes = 0;
+    // Of a thread at the start, for setmaxnreg; 0: as many as fit 65536 a block, at most 256.
+    std::uint32_t registers = 0;
 };
 
 // `call(kernel)` is the body of each thread. Blocks run in any order, spread over

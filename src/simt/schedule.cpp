@@ -168,6 +168,7 @@ void Block::end_checks() {
         if (!is_known)
             report(Fault::kInFlight, m.load_site, "the block ends and nobody waited for this load");
     }
+    end_registers();
 }
 
 void Block::report_deadlock() {
@@ -190,6 +191,17 @@ void Block::report_deadlock() {
                "this barrier has " + std::to_string(b.arrived) + " of " +
                    std::to_string(b.expected) + " threads");
     }
+    report_waiting_warpgroups();
+}
+
+void Block::block_warp(std::uint32_t warp) {
+    warps_[warp].ready = 0;
+    ready_warps_ &= ~(1u << warp);
+}
+
+void Block::unblock_warp(std::uint32_t warp) {
+    warps_[warp].ready = warps_[warp].alive;
+    ready_warps_ |= 1u << warp;
 }
 
 Block::Block(const Launch& launch, const Options& options, Stacks& stacks)
@@ -218,8 +230,16 @@ void Block::run(Dim3 index, void (*call)(const void*), const void* kernel) {
     starved_warp_ = random_.below(warps);
 
     reporter_.begin(launch_.kernel, index);
-    clocks_.reset(threads, kMaxMbarriers);
+    const std::uint32_t groups = warps / kGroupWarps;  // of four whole warps
+    clocks_.reset(threads, kMaxMbarriers + groups);
     shadow_.reset(launch_.shared_bytes, warps, options_);
+    warpgroups_.clear();
+    warpgroups_.resize(groups);
+    wgmma_warps_.clear();
+    wgmma_warps_.resize(warps);
+    for (WgmmaWarp& warp : wgmma_warps_)
+        warp.count = launch_.registers;
+    free_registers_ = 0;
     // NaN in every format that is stored there, so that a value which was never written shows.
     shared_.assign(launch_.shared_bytes, 0xFF);
     barriers_.assign(kNamedBarriers, NamedBarrier{});

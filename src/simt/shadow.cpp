@@ -1,6 +1,9 @@
 #include "simt/shadow.hpp"
 
+#include <algorithm>
 #include <bit>
+
+#include "simt/wgmma.hpp"
 
 namespace quatt::simt {
 namespace {
@@ -19,6 +22,8 @@ void Shadow::reset(std::uint32_t bytes, std::uint32_t warps, const Options& opti
     reads_.assign(std::size_t{words} * warps_, Reads{});
     split_.assign(words, 0);
     more_reads_.clear();
+    groups_.assign(warps / kGroupWarps, Group{});
+    group_reads_.clear();
 }
 
 template <class Use>
@@ -50,6 +55,11 @@ void Shadow::split(std::uint32_t word) {
             reads_.push_back(reads);
         }
         if (cell.flags & kMoreReads) more_reads_[first + byte] = more_reads_[word];
+        if (group_reads_.empty()) continue;
+        for (std::size_t g = 0; g < groups_.size(); g++) {
+            const GroupRead read = group_reads_[word * groups_.size() + g];
+            group_reads_.push_back(read);
+        }
     }
     cells_[word].flags |= kSplit;
 }
@@ -151,6 +161,23 @@ void Shadow::check_readers(std::uint32_t cell, std::uint32_t thread, bool fence,
     if (cells_[cell].flags & kMoreReads)
         for (const ExtraRead& e : more_reads_[cell])
             check(e.thread, e.time, e.site);
+    if (cells_[cell].reading_groups != 0) check_groups(cell, thread, site);
+}
+
+// A write over what wgmmas read.
+void Shadow::check_groups(std::uint32_t cell, std::uint32_t thread, const Site& site) {
+    const std::uint32_t* known = clocks_.known_by(thread);
+    for (std::uint32_t bits = cells_[cell].reading_groups; bits != 0; bits &= bits - 1) {
+        const auto g = static_cast<std::uint32_t>(std::countr_zero(bits));
+        const GroupRead& read = group_reads_[cell * groups_.size() + g];
+        if (known[groups_[g].actor] >= read.number) continue;
+        const bool is_in_flight = read.number > groups_[g].waited;
+        reporter_.add(
+            is_in_flight ? Fault::kInFlight : Fault::kWriteRace, site, thread, read.site, [&] {
+                return "the wgmma of " + describe(read.site) + " by warpgroup " +
+                       std::to_string(g) + (is_in_flight ? " still reads this" : " reads this");
+            });
+    }
 }
 
 // The asynchronous proxy is about to touch what the generic proxy wrote.
@@ -168,6 +195,7 @@ void Shadow::forget_readers(std::uint32_t cell) {
         reads_[std::size_t{cell} * warps_ + static_cast<std::uint32_t>(std::countr_zero(warps))]
             .lanes = 0;
     c.reading_warps = 0;
+    c.reading_groups = 0;
     if (c.flags & kMoreReads) more_reads_.erase(cell);
 }
 
@@ -242,6 +270,46 @@ void Shadow::bulk_read_waited(std::uint32_t thread, std::uint32_t offset, std::u
         if (cells_[cell].bulk_reads > 0) cells_[cell].bulk_reads--;
         note_read(cell, thread, now, site);
     });
+}
+
+void Shadow::wgmma_reads(std::uint32_t first_thread, std::uint32_t actor, std::uint32_t number,
+                         std::span<const std::uint32_t> chunks, const Site& site) {
+    if (!enabled_) return;
+    const std::uint32_t g = first_thread / kLanes / kGroupWarps;
+    groups_[g].actor = actor;
+    if (group_reads_.empty()) group_reads_.resize(cells_.size() * groups_.size());
+    // All lanes perform the operation: each of them has to know of the write. Neighbouring words
+    // mostly come from one write, and are asked about once.
+    const Cell* checked = nullptr;
+    const auto check = [&](std::uint32_t cell) {
+        const Cell& c = cells_[cell];
+        checked = nullptr;
+        if ((c.flags & (kInFlight | kMbarrier)) != 0) return read_fault(cell, first_thread, site);
+        const bool is_generic = c.write_time != kNeverWritten && (c.flags & kBulkWritten) == 0;
+        for (std::uint32_t thread = first_thread; thread < first_thread + kLanes; thread++) {
+            if (clocks_.known_by(thread)[c.writer] < c.write_time)
+                return read_fault(cell, thread, site);
+            if (is_generic && clocks_.fenced_for(thread)[c.writer] < c.write_time)
+                return check_proxy(cell, thread, site);
+        }
+        checked = &c;
+    };
+    for (const std::uint32_t chunk : chunks) {
+        each_cell(chunk, kChunkBytes, [&](std::uint32_t cell) {
+            Cell& c = cells_[cell];
+            if (checked == nullptr || c.writer != checked->writer ||
+                c.write_time != checked->write_time || c.flags != checked->flags)
+                check(cell);
+            GroupRead& read = group_reads_[cell * groups_.size() + g];
+            // A warp may be behind its warpgroup, and bring an older operation.
+            if ((c.reading_groups >> g & 1u) == 0 || read.number < number) read = {site, number};
+            c.reading_groups |= static_cast<std::uint8_t>(1u << g);
+        });
+    }
+}
+
+void Shadow::wgmma_waited(std::uint32_t group, std::uint32_t number) {
+    if (enabled_) groups_[group].waited = std::max(groups_[group].waited, number);
 }
 
 void Shadow::claim_mbarrier(std::uint32_t thread, std::uint32_t offset, const Site& site) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -35,6 +36,11 @@ public:
                           const Site& site);
     void bulk_read_waited(std::uint32_t thread, std::uint32_t offset, std::uint32_t bytes,
                           const Site& site);
+    // Operation `number` of a warpgroup, `actor` in the clocks, reads 16 bytes at each of `chunks`
+    // from its issue by the warp of `first_thread` until somebody has waited for it.
+    void wgmma_reads(std::uint32_t first_thread, std::uint32_t actor, std::uint32_t number,
+                     std::span<const std::uint32_t> chunks, const Site& site);
+    void wgmma_waited(std::uint32_t group, std::uint32_t number);
     // The eight bytes of an mbarrier: from here on nothing else may touch them.
     void claim_mbarrier(std::uint32_t thread, std::uint32_t offset, const Site& site);
 
@@ -54,10 +60,19 @@ private:
         std::uint16_t writer = 0;
         std::uint8_t flags = 0;
         std::uint8_t bulk_reads = 0;
+        std::uint8_t reading_groups = 0;  // warpgroups
     };
     struct Reads {  // of one cell by one warp since the last write: lanes that read at one time
         Site site;
         std::uint32_t lanes = 0, time = 0;
+    };
+    struct GroupRead {  // of one cell by one warpgroup since the last write: the newest
+        Site site;
+        std::uint32_t number = 0;
+    };
+    struct Group {
+        std::uint32_t actor = 0;
+        std::uint32_t waited = 0;  // the newest number that somebody has waited for
     };
     struct ExtraRead {
         Site site;
@@ -72,6 +87,7 @@ private:
     void check_readers(std::uint32_t cell, std::uint32_t thread, bool fence, const Site& site);
     void check_proxy(std::uint32_t cell, std::uint32_t thread, const Site& site);
     void read_fault(std::uint32_t cell, std::uint32_t thread, const Site& site);
+    void check_groups(std::uint32_t cell, std::uint32_t thread, const Site& site);
     void forget_readers(std::uint32_t cell);
     void set_writer(std::uint32_t cell, std::uint32_t actor, std::uint32_t time, std::uint8_t flags,
                     const Site& site);
@@ -81,9 +97,11 @@ private:
     Reporter& reporter_;
     bool enabled_ = true, fence_after_reads_ = false;
     std::uint32_t warps_ = 0;
-    std::vector<Cell> cells_;           // one a word, then four for each split word
-    std::vector<Reads> reads_;          // [cell][warp]
-    std::vector<std::uint32_t> split_;  // [word]: its first byte cell
+    std::vector<Cell> cells_;             // one a word, then four for each split word
+    std::vector<Reads> reads_;            // [cell][warp]
+    std::vector<Group> groups_;           // warpgroups
+    std::vector<GroupRead> group_reads_;  // [cell][group], from the first wgmma on
+    std::vector<std::uint32_t> split_;    // [word]: its first byte cell
     std::unordered_map<std::uint32_t, std::vector<ExtraRead>> more_reads_;
 };
 

@@ -84,8 +84,7 @@ void Block::mbarrier_init(std::uint32_t offset, std::uint32_t count, const Site&
     step(site);
     if (count == 0 || count >= 1u << 20)
         return report(Fault::kBadOperand, site, "mbarrier count " + std::to_string(count));
-    const std::uint32_t actor = clocks_.add_mbarrier();
-    if (actor == 0)
+    if (mbarriers_.size() == kMaxMbarriers)
         give_up(Fault::kBadOperand, site,
                 "more than " + std::to_string(kMaxMbarriers) + " mbarriers in a block");
     if (mbarrier_at_[offset / 8] >= 0)
@@ -95,7 +94,7 @@ void Block::mbarrier_init(std::uint32_t offset, std::uint32_t count, const Site&
     mbarrier_at_[offset / 8] = static_cast<std::int8_t>(mbarriers_.size());
     Mbarrier& m = mbarriers_.emplace_back();
     m.offset = offset;
-    m.actor = actor;
+    m.actor = clocks_.add_actor();
     m.count = m.pending = count;
     m.init_thread = t_lane->thread;
     m.init_time = clocks_.now(t_lane->thread);

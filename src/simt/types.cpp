@@ -44,10 +44,14 @@ const char* name(Fault fault) {
             return "bytes of a copy in flight";
         case Fault::kProxyFence:
             return "proxy fence missing";
+        case Fault::kWgmmaFence:
+            return "wgmma fence missing";
         case Fault::kBarrierMisuse:
             return "barrier misuse";
         case Fault::kMbarrierMisuse:
             return "mbarrier misuse";
+        case Fault::kRegisterPool:
+            return "register pool misuse";
         case Fault::kDivergence:
             return "divergent collective";
         case Fault::kDeadlock:

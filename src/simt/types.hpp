@@ -10,6 +10,8 @@
 
 namespace quatt::simt {
 
+inline constexpr std::uint32_t kLanes = 32;  // of a warp
+
 // Where in a kernel something happens. Wrappers take it as a default argument and forward it.
 #if defined(__cpp_lib_source_location)
 using Site = std::source_location;
@@ -76,8 +78,10 @@ enum class Fault : std::uint8_t {
     kWriteRace,       // a write over what others still read or write
     kInFlight,        // touched before the wait: bytes of a copy that is still under way
     kProxyFence,      // generic and asynchronous accesses without fence.proxy.async
+    kWgmmaFence,      // registers of a wgmma were written, and no wgmma.fence came after that
     kBarrierMisuse,   // wrong count, two arrivals of a warp in one phase, left half full
     kMbarrierMisuse,  // used before init, wrong transaction bytes, overwritten
+    kRegisterPool,    // setmaxnreg: more than there are, the wrong way, not by the whole warpgroup
     kDivergence,      // lanes of a warp in different collectives
     kDeadlock,
     kStepLimit,
@@ -100,6 +104,7 @@ struct Report {
 
 struct Statistics {
     std::uint64_t steps = 0, switches = 0, collectives = 0;
+    std::uint64_t wgmmas = 0;
     std::uint64_t ldmatrix_rows = 0, ldmatrix_conflicts = 0;  // conflicts: extra 8-row passes
     std::size_t stack_bytes = 0;                              // only with measure_stack
 };

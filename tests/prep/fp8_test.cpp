@@ -140,10 +140,11 @@ TEST(Fp8, ASegmentGivesTheBitsThatItGivesAlone) {
     EXPECT_TRUE(same(a.v_scale, 64, b.v_scale, 0, 64));
     EXPECT_TRUE(same(a.k8, g.k_tile * 4096, b.k8, 0, 5 * 4096));
     EXPECT_TRUE(same(a.v8, g.k_tile * 4096, b.v8, 0, 5 * 4096));
-    EXPECT_TRUE(same(a.k_scale, g.k_tile, b.k_scale, 0, 5));
+    EXPECT_TRUE(same(a.k_scale, 4 * g.k_tile, b.k_scale, 0, 4 * 5));
     for (std::int64_t h = 0; h < 2; h++) {
         const std::int64_t x = h * a.q_rows + g.q_row, y = h * b.q_rows;
-        EXPECT_TRUE(same(a.q8, x * 64, b.q8, y * 64, 150 * 64));
+        const std::int64_t tile = h * a.q_tiles + g.q_row / 64 + 1;
+        EXPECT_TRUE(same(a.q8, tile * 4096, b.q8, h * b.q_tiles * 4096, 3 * 4096));
         EXPECT_TRUE(same(a.q_factor, x, b.q_factor, y, 150));
         EXPECT_TRUE(same(a.lse_shift, x, b.lse_shift, y, 150));
     }
@@ -175,8 +176,8 @@ TEST(Fp8, ValuesThatAreNotFinite) {
                 EXPECT_EQ(nan_of(got.v_scale, 0, 3 * 2 * 128), operand == 2 ? 1 : 0);
                 EXPECT_EQ(nan_of(got.k_mean, 0, 3 * 2 * 128), operand == 1 ? 1 : 0);
                 const std::int64_t tile = got.k_tiles + p.segments[1].k_tile;  // of head 1
-                EXPECT_EQ(nan_of(got.k_scale, tile, 3), operand == 1 ? 3 : 0);
-                EXPECT_EQ(nan_of(got.k_scale, p.segments[1].k_tile, 3), 0);
+                EXPECT_EQ(nan_of(got.k_scale, 4 * tile, 4 * 3), operand == 1 ? 3 : 0);
+                EXPECT_EQ(nan_of(got.k_scale, 4 * p.segments[1].k_tile, 4 * 3), 0);
                 std::int64_t rows = 0;
                 for (std::int64_t h = 0; h < 4; h++)
                     for (std::int64_t row = 0; row < 78; row++)
@@ -245,7 +246,7 @@ TEST(Fp8, PackedBytesDecodeToTheCanonicalNumbers) {
                 const auto tile = static_cast<std::size_t>(j / 64 * 64 * channels);
                 const auto at_k = tile + static_cast<std::size_t>(k_place(channels, j % 64, c));
                 const auto at_v = tile + static_cast<std::size_t>(v_place(j % 64, c));
-                const float kx = got.k_mean[u] + got.k_scale[static_cast<std::size_t>(j / 64)] *
+                const float kx = got.k_mean[u] + got.k_scale[static_cast<std::size_t>(j / 64 * 4)] *
                                                      E4m3::decode(got.k8[at_k]);
                 const float vx = got.v_mean[u] + got.v_scale[u] * E4m3::decode(got.v8[at_v]);
                 ASSERT_EQ(kx, k.mean[u] + k.scale(j / 64) * E4m3::decode(k.code(j, c)));

@@ -239,7 +239,7 @@ private:
 
 // Exactly the extents that config.hpp states, of bytes 0xFF.
 struct Packed {
-    std::int64_t dim, stat_slots, k_tiles, q_rows;
+    std::int64_t dim, stat_slots, k_tiles, q_rows, q_tiles;
     std::vector<float> partials, k_mean, v_mean, v_scale, q_factor, lse_shift, k_scale;
     std::vector<std::uint8_t> q8, k8, v8;
 
@@ -247,7 +247,8 @@ struct Packed {
         : dim(p.dim()),
           stat_slots(prep::stat_slots(p.k_tokens, static_cast<std::int64_t>(p.segments.size()))),
           k_tiles(prep::key_tiles(p.k_tokens, static_cast<std::int64_t>(p.segments.size()))),
-          q_rows(p.q_tokens) {
+          q_rows(p.q_tokens),
+          q_tiles(prep::query_tiles(p.q_tokens, static_cast<std::int64_t>(p.segments.size()))) {
         const auto poison = [](auto& v, std::int64_t n) {
             v.resize(static_cast<std::size_t>(n));
             std::memset(static_cast<void*>(v.data()), 0xFF, v.size() * sizeof v[0]);
@@ -260,8 +261,8 @@ struct Packed {
         poison(v_scale, n * hkv * dim);
         poison(q_factor, hq * q_rows);
         poison(lse_shift, hq * q_rows);
-        poison(k_scale, hkv * k_tiles);
-        poison(q8, hq * q_rows * dim);
+        poison(k_scale, hkv * k_tiles * 4);
+        poison(q8, hq * q_tiles * 64 * dim);
         poison(k8, hkv * k_tiles * 64 * dim);
         poison(v8, hkv * k_tiles * 64 * dim);
     }
@@ -327,6 +328,7 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
     q.softmax_scale = o.softmax_scale;
     q.has_lse_shift = o.lse_shift;
     q.q_rows = w.q_rows;
+    q.q_tiles = w.q_tiles;
     q.q8 = all(w.q8);
     q.q_factor = all(w.q_factor);
     if (o.lse_shift) {
@@ -398,7 +400,7 @@ struct Canonical {
 
 // ---------------------------------------------------------------- packed places, in other words
 
-// Byte of K (key, channel) in its tile.
+// Byte of K (key, channel), or of Q (row, channel), in its tile.
 [[nodiscard]] inline std::int64_t k_place(std::int64_t dim, std::int64_t key,
                                           std::int64_t channel) {
     const std::int64_t flip = dim == 128 ? key % 8 : key / 2 % 4;
@@ -474,12 +476,17 @@ private:
         const Canonical q(r.q, p_.view(0, s, h));
         const std::int64_t dim = want.dim, d = p_.shape.channels;
         const std::int64_t kv = h / (p_.shape.q_heads / p_.shape.kv_heads);
+        const std::int64_t tiles = (p_.segments[s].q_len + 63) / 64;
+        const std::int64_t first_tile =
+            h * want.q_tiles + p_.segments[s].q_row / 64 + static_cast<std::int64_t>(s);
+        std::fill_n(want.q8.begin() + first_tile * 64 * dim, tiles * 64 * dim, std::uint8_t{0});
         for (std::int64_t j = 0; j < p_.segments[s].q_len; j++) {
             const std::int64_t row = h * want.q_rows + p_.segments[s].q_row + j;
             for (std::int64_t c = 0; c < dim; c++)
-                at(want.q8, row * dim + c) = c < d                    ? q.code(j, c)
-                                             : std::isnan(q.scale(j)) ? 0x7F
-                                                                      : 0;
+                at(want.q8, (first_tile + j / 64) * 64 * dim + k_place(dim, j % 64, c)) =
+                    c < d                    ? q.code(j, c)
+                    : std::isnan(q.scale(j)) ? 0x7F
+                                             : 0;
             at(want.q_factor, row) =
                 recipe::row_factor(r.q, q.head, j) * (o.softmax_scale * 1.4426950408889634f);
             if (!o.lse_shift) {
@@ -553,10 +560,11 @@ private:
                             want.k8.begin() + tile * 64 * dim);
                 std::copy_n(got_.v8.begin() + tile * 64 * dim, 64 * dim,
                             want.v8.begin() + tile * 64 * dim);
-                at(want.k_scale, tile) = at(got_.k_scale, tile);
+                std::copy_n(got_.k_scale.begin() + 4 * tile, 4, want.k_scale.begin() + 4 * tile);
                 continue;
             }
-            at(want.k_scale, tile) = k.scale(t);
+            at(want.k_scale, 4 * tile) = k.scale(t);
+            std::fill_n(want.k_scale.begin() + 4 * tile + 1, 3, 0.0f);
             for (std::int64_t key = 0; key < 64; key++)
                 for (std::int64_t c = 0; c < dim; c++) {
                     const std::int64_t j = 64 * t + key;

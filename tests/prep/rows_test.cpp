@@ -20,7 +20,7 @@ void check_copy(const Problem& p, bool wide, const simt::Options& o) {
     const std::int64_t heads = kIsQ ? p.shape.q_heads : p.shape.kv_heads;
     const std::int64_t rows = kIsQ ? p.q_tokens : 64 * prep::key_tiles(p.k_tokens, n);
     const std::int64_t slots =
-        kIsQ ? prep::row_slots(p.q_tokens, n) : prep::key_tiles(p.k_tokens, n);
+        kIsQ ? prep::query_tiles(p.q_tokens, n) : prep::key_tiles(p.k_tokens, n);
     std::vector<std::uint16_t> to(static_cast<std::size_t>(heads * rows * dim), 0xFFFF);
     std::vector<std::uint16_t> want = to;
     prep::CopyRowsParams params{};
@@ -98,7 +98,7 @@ TEST(Config, SlotsOfSegmentsDoNotMeetAndFit) {
         }
         EXPECT_LE(slot_end[0], prep::stat_slots(first, segments));
         EXPECT_LE(slot_end[1], prep::key_tiles(first, segments));
-        EXPECT_LE(slot_end[2], prep::row_slots(first, segments));
+        EXPECT_LE(slot_end[2], prep::query_tiles(first, segments));
     }
 }
 

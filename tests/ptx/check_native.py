@@ -23,6 +23,7 @@ import machine_code  # noqa: E402  the folder comes first
 
 # compute_120f: one binary for the sm_120 family (120 and 121).
 COMPLETE = ("90a", "120f")
+FLAGS = {"90a": ("-DQUATT_WITH_WGMMA",), "120f": ()}
 COMMON_ONLY = ("80", "86", "89")
 
 
@@ -35,17 +36,19 @@ def compile_wrappers(nvcc, architecture, output, *flags):
 
 def check_compile(nvcc, folder):
     failures = 0
-    cases = [(a, ()) for a in COMPLETE] + [(a, ("-DQUATT_COMMON_ONLY",)) for a in COMMON_ONLY]
+    cases = [(a, FLAGS[a]) for a in COMPLETE] + [(a, ("-DQUATT_COMMON_ONLY",)) for a in COMMON_ONLY]
     for architecture, flags in cases:
         result = compile_wrappers(nvcc, architecture, folder / "out.cubin", *flags)
         print(f"sm_{architecture} {' '.join(flags)}: {'ok' if result.returncode == 0 else 'FAILED'}")
         if result.returncode != 0:
             failures += 1
             print(result.stdout + result.stderr)
-    result = compile_wrappers(nvcc, "80", folder / "out.cubin")
-    refused = result.returncode != 0 and re.search(r"quatt_\w+_needs_sm_90", result.stdout + result.stderr)
-    print(f"sm_80 refuses bulk copies by name: {'ok' if refused else 'FAILED'}")
-    return failures + (0 if refused else 1)
+    for architecture, flags, what in (("80", (), "bulk copies"), ("120f", FLAGS["90a"], "wgmma")):
+        result = compile_wrappers(nvcc, architecture, folder / "out.cubin", *flags)
+        refused = result.returncode != 0 and re.search(r"quatt_\w+_needs_sm_90", result.stdout + result.stderr)
+        print(f"sm_{architecture} refuses {what} by name: {'ok' if refused else 'FAILED'}")
+        failures += 0 if refused else 1
+    return failures
 
 
 def functions(tools, cubin):
@@ -66,16 +69,20 @@ def check_sass(nvcc, cuobjdump, folder):
         "bulk_kernel6matmul": {"120f": [block_scaled, "UTMALDG", "UTMASTG"], "90a": ["UTMALDG", "UTMASTG"]},
         "use_common": {"120f": [block_scaled, r"QMMA\.16832\.F32\.E4M3\.E4M3"], "90a": []},
         "use_bulk": {"120f": ["UBLKCP"], "90a": ["UBLKCP"]},
+        "use_wgmma": {"90a": [r"QGMMA\.64x64x32\.F32\.E4M3\.E4M3", r"QGMMA\.64x128x32", r"QGMMA\.64x192x32",
+                              r"USETMAXREG\.DEALLOC", r"USETMAXREG\.TRY_ALLOC"]},
     }
     failures = 0
     for architecture in COMPLETE:
         cubin = folder / f"{architecture}.cubin"
-        result = compile_wrappers(nvcc, architecture, cubin)
+        result = compile_wrappers(nvcc, architecture, cubin, *FLAGS[architecture])
         if result.returncode != 0:
             print(result.stdout + result.stderr)
             return 1
         code = functions(tools, cubin)
         for kernel, wanted in expected.items():
+            if architecture not in wanted:
+                continue
             names = [name for name in code if kernel in name]
             if len(names) != 1:
                 print(f"sm_{architecture}: {len(names)} kernels named {kernel}")

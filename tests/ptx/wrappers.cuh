@@ -132,5 +132,34 @@ QUATT_KERNEL(32) use_bulk(QUATT_GRID_CONSTANT(BulkParams) p) {
 
 #endif
 
+#if defined(QUATT_WITH_WGMMA)
+
+// What only sm_90a has: one warpgroup.
+QUATT_KERNEL(128, 1) use_wgmma(const WrapperParams p) {
+    const tile::Shared shared = ptx::dynamic_shared(65536);
+    const u32 thread = ptx::thread_x();
+    u32 a[4] = {p.out.load(0), p.out.load(1), p.out.load(2), p.out.load(3)};
+    float x[32], y[64], z[96];
+    ptx::fewer_registers<240>();
+    ptx::more_registers<248>();
+    ptx::wgmma_fence();
+    ptx::wgmma_e4m3<64>(x, ptx::k_major<128>(shared), ptx::k_major<64>(shared), false);
+    ptx::wgmma_e4m3<128>(y, ptx::k_major<128>(shared), ptx::k_major<32>(shared), false);
+    ptx::wgmma_e4m3<192>(z, ptx::k_major<128>(shared), ptx::k_major<128>(shared), false);
+    ptx::wgmma_e4m3<64>(x, a, ptx::k_major<64>(shared), true);
+    ptx::wgmma_commit();
+    ptx::wgmma_e4m3<128>(y, a, ptx::k_major<64>(shared), true);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();
+    ptx::wgmma_wait<0>();
+    float sum = 0;
+    QUATT_UNROLL
+    for (u32 i = 0; i < 96; i++)
+        sum += z[i] + y[i % 64] + x[i % 32];
+    p.sums.store(thread, sum);
+}
+
+#endif
+
 }  // namespace QUATT_ABI
 }  // namespace quatt::test

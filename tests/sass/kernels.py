@@ -16,7 +16,7 @@ LIMITS = {
 SYSTEM_SHARED_BYTES = 1024
 
 BLOCK_SCALED = "QMMA.SF.16832.F32.E4M3.E4M3.E8"
-TENSOR = {"QMMA", "HMMA", "IMMA", "OMMA", "DMMA"}
+TENSOR = {"QMMA", "HMMA", "IMMA", "OMMA", "DMMA", "QGMMA"}
 
 # Groups of opcodes, for the table. An opcode that is not here counts as "alu".
 GROUPS = {
@@ -24,7 +24,7 @@ GROUPS = {
     "f2fp": {"F2FP", "F2F"}, "fmnmx": {"FMNMX", "FMNMX3"}, "copy": {"LDGSTS", "LDGDEPBAR", "UBLKCP", "UTMALDG"},
     "memory": {"LDG", "STG", "LDS", "STS", "LDL", "STL", "LDC", "LDCU", "ULDC", "SYNCS", "ATOMS", "ATOMG", "FENCE", "MEMBAR", "CCTL"},
     "vote": {"VOTE", "VOTEU", "SHFL", "MATCH", "REDUX"}, "nop": {"NOP"},
-    "control": {"BRA", "BSSY", "BSYNC", "WARPSYNC", "BAR", "DEPBAR", "EXIT", "BREAK", "YIELD", "JMP", "CALL", "RET", "WARPSYNC"},
+    "control": {"WARPGROUP", "BRA", "BSSY", "BSYNC", "WARPSYNC", "BAR", "DEPBAR", "EXIT", "BREAK", "YIELD", "JMP", "CALL", "RET", "WARPSYNC"},
 }
 PIPES = [*GROUPS, "uniform", "alu"]
 
@@ -43,6 +43,8 @@ ARITHMETIC = ("bf16", "f16", "fp8")
 
 def instance_of(symbol):
     """"fp8_128_block_scaled", "pack_q<Bf16, 128, true>", ... of a mangled kernel name."""
+    if match := re.search(r"5wgmma\w*?9attentionIN\w*?6ConfigILj(\d+)ELj3ELj64E", symbol):
+        return f"wgmma_fp8_{match.group(1)}"
     if match := re.search(r"9attentionIN\w*?6ConfigILN\w*?10ArithmeticE(\d)ELj(\d+)ELN\w*?4AtomE(\d)E", symbol):
         arithmetic, dim, atom = (int(group) for group in match.groups())
         return f"{ARITHMETIC[arithmetic]}_{dim}" + ("_block_scaled" if atom else "")
@@ -58,17 +60,25 @@ def instance_of(symbol):
 
 # ---------------------------------------------------------------- the common path
 
-def common_path(code, plan, architecture):
+def is_wgmma(plan):
+    return "shapes" in plan
+
+
+def common_path(code, plan, architecture, tiles=1):
     """The instructions of one key tile for a warp that neither masks, looks, nor redoes, and asks for no bulk copy.
+
+    Of `tiles` key tiles, where the loop is unrolled.
 
     Found as the cheapest way round the loop over key tiles that runs the products and exponentials of one tile, once: masks, looks and
     redos only add to it. It passes the copies (16 bit: every thread makes some), or, where one thread makes
     them (8 bit), the branch around them. Returns [instruction], or None.
     """
     flow = Flow(code)
-    tensor = plan["products"] * (2 if architecture == "sm_90a" and plan["is_fp8"] else 1)
+    # mma.sync has no E4M3 there: two HMMA take its place.
+    tensor = tiles * plan["products"] * (2 if architecture == "sm_90a" and plan["is_fp8"] and not is_wgmma(plan) else 1)
+    exponentials = tiles * plan["exponentials"]
     # The compiler may compute factors of a rare branch ahead of it; a redo has all exponentials again.
-    low, high = (tensor, plan["exponentials"]), (tensor, plan["exponentials"] * 3 // 2)
+    low, high = (tensor, exponentials), (tensor, exponentials * 3 // 2)
 
     def weigh(block):
         return (sum(i.opcode in TENSOR for i in flow.blocks[block]),
@@ -78,7 +88,9 @@ def common_path(code, plan, architecture):
     best = None
     for head in flow.loop_heads():
         through = copies
-        if plan["is_fp8"]:
+        if is_wgmma(plan):
+            through = set()  # other warps ask for the copies
+        elif plan["is_fp8"]:
             # Where the walk that copies leaves the one that does not, at the last moment.
             with_copy = flow.cheapest_cycle(head, weigh, low, high, copies)
             if with_copy is None:
@@ -124,11 +136,18 @@ def measure(architecture, code, resources, plan):
     if tensor:
         result["tensor_opcodes"] = sorted(tensor)
     if "products" in plan:
-        path = common_path(code, plan, architecture)
+        # A way round the loop over items has as many tiles and is longer.
+        paths = [(tiles, common_path(code, plan, architecture, tiles)) for tiles in ((1, 2) if is_wgmma(plan) else (1,))]
+        tiles, path = min(paths, key=lambda found: len(found[1]) / found[0] if found[1] else math.inf)
         if path is None:
             result["common_path"] = None
         else:
-            result["common_path"] = {"rows": plan["rows"], "keys": plan["keys"], "total": len(path), **count(path)}
+            result["common_path"] = {"rows": plan["rows"], "keys": tiles * plan["keys"], "total": len(path), **count(path)}
+        if is_wgmma(plan):
+            # What is launched with and what setmaxnreg leaves to those that compute differ: the highest that is named counts.
+            result["registers_named"] = 1 + max(int(n) for i in code for n in re.findall(r"\bR(\d+)\b", i.operands))
+            if path is not None:
+                result["arrivals"] = sum(i.name == "WARPGROUP.ARRIVE" for i in path)
     return result
 
 
@@ -136,7 +155,7 @@ def broken_rules(architecture, name, measured, plan):
     """What must hold whatever the table says."""
     broken = []
     is_attention = "products" in plan
-    if architecture == "sm_120f" and any(  # on sm_90a the table says how much
+    if (architecture == "sm_120f" or is_wgmma(plan)) and any(  # elsewhere on sm_90a the table says how much
             measured[key] for key in ("stack_bytes", "spill_store_bytes", "spill_load_bytes")):
         broken.append(f"local memory: stack {measured['stack_bytes']}, stores {measured['spill_store_bytes']}, "
                       f"loads {measured['spill_load_bytes']} bytes a thread")
@@ -150,6 +169,8 @@ def broken_rules(architecture, name, measured, plan):
     if not is_attention:
         return broken
     # fp8 on sm_120f is the block-scaled instruction, in the instance for emulation too; elsewhere there is HMMA only.
+    if is_wgmma(plan):
+        return broken + broken_wgmma_rules(measured, plan)
     wanted = BLOCK_SCALED if architecture == "sm_120f" and plan["is_fp8"] else "HMMA.16816.F32"
     others = [opcode for opcode in measured.get("tensor_opcodes", []) if not opcode.startswith(wanted)]
     if wanted not in " ".join(measured.get("tensor_opcodes", [])) or others:
@@ -159,6 +180,24 @@ def broken_rules(architecture, name, measured, plan):
         broken.append("no loop with the products and exponentials of one key tile")
     elif path["fmnmx"]:
         broken.append(f"{path['fmnmx']} FMNMX on the common path, want none")
+    return broken
+
+
+def broken_wgmma_rules(measured, plan):
+    broken = []
+    wanted = sorted({f"QGMMA.{shape}.F32.E4M3.E4M3" for shape in plan["shapes"]})
+    if measured.get("tensor_opcodes") != wanted:
+        broken.append(f"tensor instructions {measured.get('tensor_opcodes')}, want {wanted}")
+    if measured["registers_named"] > plan["most_registers"]:
+        broken.append(f"{measured['registers_named']} registers, setmaxnreg leaves {plan['most_registers']}")
+    path = measured["common_path"]
+    if path is None:
+        return [*broken, "no loop with the products and exponentials of one or two key tiles"]
+    if path["fmnmx"]:
+        broken.append(f"{path['fmnmx']} FMNMX on the common path, want none")
+    # Where ptxas serialises wgmmas, each has its own.
+    if measured["arrivals"] != path["keys"] // plan["keys"]:
+        broken.append(f"{measured['arrivals']} WARPGROUP.ARRIVE on the common path, want one a tile: are the wgmmas serialised?")
     return broken
 
 

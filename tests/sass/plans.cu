@@ -6,6 +6,7 @@
 #include "cuda/prep/plan.cuh"
 #include "cuda/prep/tail.cuh"
 #include "cuda/warp_mma/launch.cuh"
+#include "cuda/wgmma/launch.cuh"
 
 namespace {
 
@@ -30,6 +31,17 @@ void print_attention(const char* name) {
         C::kFp8 ? "true" : "false", rows, C::kKeys, products, rows * C::kKeys / 32, C::kStages);
 }
 
+// Of a warp: its quarter of a warpgroup's 64 rows.
+template <class C>
+void print_wgmma(const char* name) {
+    print(name, C::kThreads, sizeof(quatt::wgmma::SharedPlan<C>), 1);
+    std::printf(
+        ", \"is_fp8\": true, \"rows\": 16, \"keys\": %u, \"products\": %u, \"exponentials\": %u, "
+        "\"stages\": %u, \"most_registers\": %u, \"shapes\": [\"64x%ux32\", \"64x%ux32\"]",
+        C::kKeys, C::kKSteps + C::kPSteps, 16 * C::kKeys / 32, C::kStages, C::kConsumerRegisters,
+        C::kKeys, C::kDim);
+}
+
 void print_prep(const char* kernel, u32 dim, const quatt::prep::Launch& launch) {
     char name[64];
     std::snprintf(name, sizeof name, "%s_%u", kernel, dim);
@@ -47,13 +59,25 @@ void print_prep_of() {
     print_prep("copy_rows", Dim, copy_rows_launch<Dim>(1, 1));
 }
 
-}  // namespace
-
-int main() {
+void print_warp_mma_instances() {
     using namespace quatt::warp_mma;
 #define QUATT_PRINT(name, ...) print_attention<__VA_ARGS__>(#name);
     QUATT_WARP_MMA_INSTANCES(QUATT_PRINT)
 #undef QUATT_PRINT
+}
+
+void print_wgmma_instances() {
+    using namespace quatt::wgmma;
+#define QUATT_PRINT(name, ...) print_wgmma<__VA_ARGS__>("wgmma_" #name);
+    QUATT_WGMMA_INSTANCES(QUATT_PRINT)
+#undef QUATT_PRINT
+}
+
+}  // namespace
+
+int main() {
+    print_warp_mma_instances();
+    print_wgmma_instances();
     print_prep_of<64>();
     print_prep_of<128>();
     print("plan", quatt::prep::kPlanThreads, sizeof(quatt::prep::PlanShared), 1);

@@ -110,6 +110,30 @@ class Rules(unittest.TestCase):
     def test_loop_lost(self):
         self.assertIn("no loop", " ".join(broken(BODY.replace("@P5 BRA head", "NOP"))))
 
+    def test_wgmma(self):
+        plan = {**PLAN, "exponentials": 1, "most_registers": 160, "shapes": ["64x64x32", "64x128x32"]}
+        scores, values = "QGMMA.64x64x32.F32.E4M3.E4M3 R88, gdesc[UR8], RZ, !UPT", "QGMMA.64x128x32.F32.E4M3.E4M3 R24, R120, gdesc[UR8], R24, gsb0"
+        tile = f"""        WARPGROUP.ARRIVE
+        {scores}
+        {values}
+        MUFU.EX2 R4, R4
+        @!P4 BRA next_N
+        FMNMX R5, R4, R6, !PT
+next_N: NOP
+"""
+        loop = "head:   NOP\n" + tile.replace("_N", "1") + tile.replace("_N", "2") + "        @P5 BRA head\n        EXIT\n"
+
+        def found(body):
+            return " ".join(broken(body, plan, architecture="sm_90a"))
+        self.assertEqual(found(loop), "")
+        self.assertEqual(kernels.measure("sm_90a", assemble(loop), RESOURCES, plan)["common_path"]["keys"], 128)
+        self.assertIn("FMNMX on the common path", found(loop.replace("NOP\n        @P5", "FMNMX R5, R4, R6, !PT\n        @P5")))
+        self.assertIn("serialised", found(loop.replace("        QGMMA.64x128", "        WARPGROUP.ARRIVE\n        QGMMA.64x128")))
+        self.assertIn("want ['QGMMA", found(loop.replace("64x128x32", "64x64x32")))
+        self.assertIn("registers", found(loop.replace("R120", "R160")))
+        self.assertIn("loads 4", found(loop.replace("head:   NOP", "head:   LDL R0, [R1]")))
+        self.assertIn("no loop", found(loop.replace("@P5 BRA head", "NOP")))
+
     def test_table(self):
         row = kernels.measure("sm_120f", assemble(BODY), RESOURCES, PLAN)
         table = {"sm_120f": {"made_up": row}}

@@ -33,7 +33,7 @@ TEST(Accuracy, OnNormalData) {
                 Case e(wide);
                 return compute(e, "reference", recipe);
             }();
-            const Distance d = distance(compute(c, "simt:sm_120", recipe), exact);
+            const Distance d = distance(compute(c, kDevice, recipe), exact);
             EXPECT_TRUE(d.same_kind);
             EXPECT_LE(d.relative(), 1.1 * static_cast<double>(r.expected_rel_l2))
                 << recipe << ' ' << dim;
@@ -70,15 +70,14 @@ TEST(Accuracy, LseWithAMeanOfK) {
                 s.k_mean = mean;
                 Case c = make_case(s);
                 const Results exact = compute(c, "reference", recipe);
-                const Results got = compute(c, "simt:sm_120", recipe);
+                const Results got = compute(c, kDevice, recipe);
                 const Distance d = distance(got, exact);
                 EXPECT_TRUE(d.same_kind);
                 // Twice what fp8 publishes for 1024 keys: the errors of few keys average out less.
                 // 16 bit: fp32 sums of scores that stay below 64.
                 const double allowed = is(recipe, "fp8") ? .06 : 2e-5;
                 EXPECT_LE(d.lse, allowed) << recipe << ' ' << mean << ' ' << layout;
-                EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, 64))
-                    << mean << ' ' << layout;
+                EXPECT_TRUE(equals_emulation(c, kDevice, recipe, 64)) << mean << ' ' << layout;
             }
         }
     }
@@ -95,9 +94,9 @@ TEST(Accuracy, MeanOfV) {
             s.v_mean = mean;
             Case c = make_case(s);
             const double exact = mean_of(compute(c, "reference", recipe).out);
-            const double got = mean_of(compute(c, "simt:sm_120", recipe).out);
+            const double got = mean_of(compute(c, kDevice, recipe).out);
             EXPECT_LE(std::fabs(got / exact - 1), 2e-3) << recipe << ' ' << mean;
-            EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe));
+            EXPECT_TRUE(equals_emulation(c, kDevice, recipe));
         }
     }
 }
@@ -138,8 +137,7 @@ TEST(Accuracy, Sinks) {
                 });
                 fill(c.v,
                      [&](const Extents& i) { return i[1] == sink ? 0 : on_grid(random.normal()); });
-                EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, 16))
-                    << weight << ' ' << place;
+                EXPECT_TRUE(equals_emulation(c, kDevice, recipe, 16)) << weight << ' ' << place;
             }
         }
     }
@@ -155,7 +153,7 @@ TEST(Accuracy, TimeOfAnFp8Call) {
     double best = 1e9;
     for (int i = 0; i < 3; i++) {
         const auto start = std::chrono::steady_clock::now();
-        (void)compute(c, "simt:sm_120", "fp8");
+        (void)compute(c, kDevice, "fp8");
         best = std::min(
             best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }

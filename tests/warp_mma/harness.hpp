@@ -1,5 +1,6 @@
-// What the tests of the warp_mma kernels share: data whose codes do not depend on the order of
-// sums, and how far the executor's result may be from the recipe's emulation.
+// What the tests of the attention kernels share: which schedule they are built for, data whose
+// codes do not depend on the order of sums, and how far the executor's result may be from the
+// recipe's emulation. tests/wgmma builds the same tests with QUATT_TEST_WGMMA.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +17,27 @@
 
 namespace quatt::test {
 
+#if defined(QUATT_TEST_WGMMA)
+inline constexpr const char* kSchedule = "wgmma";
+inline constexpr const char* kRecipes[] = {"fp8"};
+inline constexpr const char* kDevices[] = {"simt:sm_90"};
+inline constexpr std::int32_t kAccumulator = QUATT_ACCUMULATOR_HOPPER;
+#else
+inline constexpr const char* kSchedule = "warp_mma";
 inline constexpr const char* kRecipes[] = {"bf16", "f16", "fp8"};
 // NOTE: they differ in the instruction: the block-scaled one with unit scales, and the plain one.
 inline constexpr const char* kDevices[] = {"simt:sm_120", "simt:sm_90"};
+inline constexpr std::int32_t kAccumulator = QUATT_ACCUMULATOR_FP32;
+#endif
+inline constexpr const char* kDevice = kDevices[0];  // takes kSchedule for all of kRecipes
+
+// The n-th, round and round.
+[[nodiscard]] inline const char* recipe_at(std::int64_t n) {
+    return kRecipes[static_cast<std::size_t>(n) % std::size(kRecipes)];
+}
+[[nodiscard]] inline const char* device_at(std::int64_t n) {
+    return kDevices[static_cast<std::size_t>(n) % std::size(kDevices)];
+}
 
 [[nodiscard]] inline bool is(const char* a, const char* b) {
     return std::strcmp(a, b) == 0;
@@ -101,6 +121,11 @@ struct Results {
 [[nodiscard]] inline Results compute(Case& c, const char* device, const char* recipe,
                                      const std::function<void(Problem&)>& change = {}) {
     Problem p = c.problem({device, recipe});
+    if (is(device, "emulate")) {
+        p.recipe.accumulator = kAccumulator;
+    } else if (!is(device, "reference")) {
+        p.kernel = kSchedule;
+    }
     if (change) {
         change(p);
     }

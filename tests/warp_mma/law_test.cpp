@@ -81,7 +81,7 @@ void check_light(Case& c, const char* recipe, const Profile& p) {
         return rows[static_cast<std::size_t>(i[1])][static_cast<std::size_t>(i[3])];
     });
     const Results want = compute(c, "emulate", recipe, [](Problem& x) { x.key_tile = 64; });
-    const Results got = compute(c, "simt:sm_120", recipe);
+    const Results got = compute(c, kDevice, recipe);
     const auto channels = static_cast<std::size_t>(want.channels);
     std::vector<double> errors;
     for (std::size_t row = 0; row * channels < want.out.size(); row++) {
@@ -127,7 +127,7 @@ void check(const Profile& p, std::int64_t rows, std::int64_t keys, bool causal =
         Case c = shaped(s, p, [](std::int64_t i) {
             return i % 5 == 3 ? .5 : i % 7 == 5 ? .015625 : 1;
         });
-        EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, largest_score(p, keys)))
+        EXPECT_TRUE(equals_emulation(c, kDevice, recipe, largest_score(p, keys)))
             << p.name << ", " << rows << " x " << keys;
         if (!causal) {
             check_light(c, recipe, p);
@@ -245,13 +245,12 @@ TEST(Law, IntervalBorders) {
             const Profile p{"20 at " + std::to_string(high), [=](std::int64_t j) {
                                 return j == high ? 20. : j > high ? 3. : 0.;
                             }};
-            Spec s = spec_of(kRecipes[n % 2 == 0 ? 2 : n / 3 % 2]);
+            Spec s = spec_of(recipe_at(n % 2 == 0 ? 2 : n / 3 % 2));
             s.heads_q = 1;
             s.tokens_q = 3;
             s.tokens_k = keys;
             Case c = shaped(s, p, [](std::int64_t) { return 1; });
-            EXPECT_TRUE(
-                equals_emulation(c, "simt:sm_120", kRecipes[n % 2 == 0 ? 2 : n / 3 % 2], 32))
+            EXPECT_TRUE(equals_emulation(c, kDevice, recipe_at(n % 2 == 0 ? 2 : n / 3 % 2), 32))
                 << keys << ' ' << p.name;
         }
     }
@@ -267,7 +266,7 @@ TEST(Law, IntervalBorders) {
         fill(c.k, [&](const Extents& i) {
             return on_grid(random.normal() * (i[0] == 100 + 2304 + 20 ? 12 : 1));
         });
-        EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, 100));
+        EXPECT_TRUE(equals_emulation(c, kDevice, recipe, 100));
     }
 }
 
@@ -297,7 +296,7 @@ TEST(Law, HugeAndTinyScales) {
             Case c = make_case(s);
             const double t = 8 * scale;
             const Results want = compute(c, "emulate", recipe, [](Problem& p) { p.key_tile = 64; });
-            const Results got = compute(c, "simt:sm_120", recipe);
+            const Results got = compute(c, kDevice, recipe);
             if (scale <= 30) {
                 EXPECT_TRUE(agree(got, want, agreement_of(recipe, std::max(8., t)), largest(c.v)))
                     << recipe << ' ' << scale;
@@ -320,11 +319,13 @@ TEST(Law, OtherKeyTiles) {
         s.tokens_k = 700;
         s.scale = 2;
         Case c = make_case(s);
-        const Results got = compute(c, "simt:sm_120", recipe);
+        const Results got = compute(c, kDevice, recipe);
         for (const std::int32_t tile : {96, 128, 192, 256}) {
             const Results other =
                 compute(c, "emulate", recipe, [=](Problem& p) { p.key_tile = tile; });
-            EXPECT_LE(distance(got, other).relative(), 5e-4) << recipe << ' ' << tile;
+            // Short accumulators also cut elsewhere where tiles are walked in another order.
+            const double allowed = kAccumulator == QUATT_ACCUMULATOR_HOPPER ? 7e-4 : 5e-4;
+            EXPECT_LE(distance(got, other).relative(), allowed) << recipe << ' ' << tile;
             EXPECT_LE(distance(got, other).lse, 3e-6) << recipe << ' ' << tile;
         }
     }

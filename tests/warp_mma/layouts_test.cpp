@@ -111,13 +111,13 @@ TEST(Layouts, InputsOfEveryStrideAndAlignment) {
                 s.k_lens = {1, 66};
             }
             Case plain = make_case(s);
-            const Results want = compute(plain, "simt:sm_120", recipe);
-            ASSERT_TRUE(equals_emulation(plain, "simt:sm_120", recipe));
+            const Results want = compute(plain, kDevice, recipe);
+            ASSERT_TRUE(equals_emulation(plain, kDevice, recipe));
             n = combination++ / 2;
             for (const Placing& p : placings()) {
                 if (n++ % 2 == 0 && thinned(n / 2)) {  // half of them
                     Case c = placed(s, plain, p, {});
-                    EXPECT_EQ(compute(c, "simt:sm_120", recipe).bits, want.bits)
+                    EXPECT_EQ(compute(c, kDevice, recipe).bits, want.bits)
                         << recipe << ", D = " << dim << ", " << p.name;
                 }
             }
@@ -137,7 +137,7 @@ TEST(Layouts, CopiesOnlyWhereTheyAreNeeded) {
             s.input_strides = p.strides;
             s.misalign_bytes = p.misalign_bytes;
             Case c(s);
-            Result<Plan> plan = Plan::create(c.problem({"simt:sm_120", recipe}), "simt:sm_120");
+            Result<Plan> plan = Plan::create(c.problem({kDevice, recipe}), kDevice);
             return plan.value().workspace_bytes();
         };
         const std::size_t none = bytes(64, {});
@@ -163,16 +163,16 @@ TEST(Layouts, LessAlignedThanThePlan) {
         Spec s = spec_of(recipe);
         s.tokens_q = s.tokens_k = 9;
         Case plain = make_case(s);
-        const Results want = compute(plain, "simt:sm_120", recipe);
+        const Results want = compute(plain, kDevice, recipe);
         for (const std::size_t misalign : {std::size_t{0}, std::size_t{2}, std::size_t{8}}) {
             Case c = placed(s, plain, {"", {}, misalign}, {});
-            Problem p = c.problem({"simt:sm_120", recipe});
+            Problem p = c.problem({kDevice, recipe});
             const quatt_tensors tensors = p.tensors;
             for (quatt_tensor* t :
                  {&p.tensors.q, &p.tensors.k, &p.tensors.v, &p.tensors.out, &p.tensors.lse}) {
                 t->data = nullptr;
             }
-            const Result<Plan> plan = Plan::create(p, "simt:sm_120");
+            const Result<Plan> plan = Plan::create(p, kDevice);
             ASSERT_TRUE(plan.ok()) << plan.status().message();
             Workspace workspace(plan->workspace_bytes());
             const Status status = plan->run(tensors, workspace.span());
@@ -186,13 +186,11 @@ TEST(Layouts, LessAlignedThanThePlan) {
                     << status.message();
             }
             // The other way round: made for these pointers, run with aligned ones.
-            const Result<Plan> cautious =
-                Plan::create(c.problem({"simt:sm_120", recipe}), "simt:sm_120");
+            const Result<Plan> cautious = Plan::create(c.problem({kDevice, recipe}), kDevice);
             ASSERT_TRUE(cautious.ok());
             Workspace more(cautious->workspace_bytes());
             plain.reset_outputs();
-            EXPECT_TRUE(
-                cautious->run(plain.problem({"simt:sm_120", recipe}).tensors, more.span()).ok());
+            EXPECT_TRUE(cautious->run(plain.problem({kDevice, recipe}).tensors, more.span()).ok());
             EXPECT_TRUE(more.guards_intact());
             EXPECT_EQ(results_of(plain).bits, want.bits);
         }
@@ -203,7 +201,7 @@ TEST(Layouts, LessAlignedThanThePlan) {
 TEST(Layouts, OutOfEveryKind) {
     int n = 0;
     for (const std::int64_t dim : {1, 2, 7, 63, 64, 90, 101, 127, 128}) {
-        const char* recipe = kRecipes[dim % 3];
+        const char* recipe = recipe_at(dim);
         Spec s = spec_of(recipe);
         s.dim = dim;
         s.batch = 2;
@@ -211,7 +209,7 @@ TEST(Layouts, OutOfEveryKind) {
         s.tokens_q = 17;
         s.tokens_k = 20;
         Case plain = make_case(s);
-        const Results want = compute(plain, "simt:sm_120", recipe);
+        const Results want = compute(plain, kDevice, recipe);
         for (const quatt_dtype out : {QUATT_BF16, QUATT_F16, QUATT_F32}) {
             std::vector<float> values(want.out.begin(), want.out.end());
             std::vector<std::uint32_t> codes(values.size());
@@ -229,7 +227,7 @@ TEST(Layouts, OutOfEveryKind) {
                 Spec other = s;
                 other.out = out;
                 Case c = placed(other, plain, {}, p);
-                const Results got = compute(c, "simt:sm_120", recipe);
+                const Results got = compute(c, kDevice, recipe);
                 EXPECT_EQ(got.bits.out, codes)
                     << recipe << ", D = " << dim << ", " << quatt_dtype_name(out) << ", " << p.name;
                 EXPECT_EQ(got.bits.lse, want.bits.lse);
@@ -255,7 +253,7 @@ TEST(Layouts, FusedQkv) {
                 s.tokens_q = s.tokens_k = kTokens;
                 s.out = s.q;
                 Case c = make_case(s);
-                const Results want = compute(c, "simt:sm_120", recipe);
+                const Results want = compute(c, kDevice, recipe);
                 const Extents fused = by_head ? Extents{kBatch, kTokens, kHeads, 4 * dim}
                                               : Extents{kBatch, kTokens, 4 * kHeads, dim};
                 Buffer all(s.q, fused);
@@ -275,7 +273,7 @@ TEST(Layouts, FusedQkv) {
                     });
                 }
                 const Bytes before = all.bytes();
-                const Bits bits = bits_of(c, {"simt:sm_120", recipe}, [&](Problem& p) {
+                const Bits bits = bits_of(c, {kDevice, recipe}, [&](Problem& p) {
                     p.tensors.q = view(0);
                     p.tensors.k = view(1);
                     p.tensors.v = view(2);
@@ -309,8 +307,7 @@ TEST(Layouts, SharedAndUnusedAxes) {
         Spec plain = s;
         plain.input_strides = nullptr;
         Case copied = placed(plain, shared, {}, {});
-        EXPECT_EQ(compute(shared, "simt:sm_120", recipe).bits,
-                  compute(copied, "simt:sm_120", recipe).bits);
+        EXPECT_EQ(compute(shared, kDevice, recipe).bits, compute(copied, kDevice, recipe).bits);
 
         for (const std::int64_t dim : {1, 64}) {
             Spec one = spec_of(recipe);
@@ -318,12 +315,12 @@ TEST(Layouts, SharedAndUnusedAxes) {
             one.dim = dim;
             one.tokens_q = one.tokens_k = 1;
             Case c = make_case(one);
-            const Bits want = bits_of(c, {"simt:sm_120", recipe});
+            const Bits want = bits_of(c, {kDevice, recipe});
             for (const std::int64_t odd : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{3},
                                            std::numeric_limits<std::int64_t>::max(),
                                            std::numeric_limits<std::int64_t>::min()}) {
                 EXPECT_EQ(
-                    bits_of(c, {"simt:sm_120", recipe},
+                    bits_of(c, {kDevice, recipe},
                             [&](Problem& p) {
                                 for (quatt_tensor* t : {&p.tensors.q, &p.tensors.k, &p.tensors.v,
                                                         &p.tensors.out, &p.tensors.lse}) {
@@ -374,13 +371,13 @@ TEST(Layouts, TokensFarApart) {
             s.tokens_q = s.tokens_k = kTokens;
             s.out = s.q;
             Case c = make_case(s);
-            const Bits near = bits_of(c, {"simt:sm_120", recipe});
+            const Bits near = bits_of(c, {kDevice, recipe});
             for (const auto& [name, member] : {std::pair{"q", &quatt_tensors::q},
                                                {"k", &quatt_tensors::k},
                                                {"v", &quatt_tensors::v},
                                                {"out", &quatt_tensors::out}}) {
                 quatt_tensor far{};
-                const Bits bits = bits_of(c, {"simt:sm_120", recipe}, [&](Problem& p) {
+                const Bits bits = bits_of(c, {kDevice, recipe}, [&](Problem& p) {
                     far = p.tensors.*member;
                     for (std::int64_t i = 0; i < kTokens; i++) {
                         std::memcpy(memory.data() + i * kStride * 2,

@@ -43,7 +43,7 @@ TEST(Lengths, PaddingDoesNotMatter) {
                     };
                 }
                 Case c = make_case(s);
-                const Results want = compute(c, "simt:sm_120", recipe);
+                const Results want = compute(c, kDevice, recipe);
                 for (const float poison : {kNaN, dim == 64 ? 1e30f : -1e30f, kFloatInf}) {
                     if (std::isinf(poison) && layout != 1) {
                         continue;
@@ -69,7 +69,7 @@ TEST(Lengths, PaddingDoesNotMatter) {
                     for (Buffer* b : {&c.q, &c.k, &c.v}) {
                         b->surround(poison);
                     }
-                    EXPECT_EQ(compute(c, "simt:sm_120", recipe).bits, want.bits)
+                    EXPECT_EQ(compute(c, kDevice, recipe).bits, want.bits)
                         << recipe << ", D = " << dim << ", layout " << layout << ", " << poison;
                 }
             }
@@ -95,7 +95,7 @@ TEST(Lengths, TailsAreUntouchedOrZeroed) {
                         };
                     }
                     Case c = make_case(s);
-                    const Results r = compute(c, "simt:sm_120", recipe);
+                    const Results r = compute(c, kDevice, recipe);
                     const std::uint32_t untouched = out == QUATT_F32 ? 0xFFFFFFFFu : 0xFFFFu;
                     for_each_index(extents_of(c.out.view()), [&](const Extents& i) {
                         const std::uint32_t code = code_at(c.out.view(), offset(c.out.view(), i));
@@ -184,7 +184,7 @@ TEST(Lengths, BadOnesAreEmptySegments) {
                 }
                 std::int32_t status = 77;
                 const std::int64_t one = 1;
-                (void)compute(c, "simt:sm_120", recipe, [&](Problem& p) {
+                (void)compute(c, kDevice, recipe, [&](Problem& p) {
                     p.tensors.status_word = quatt_tensor_contiguous(&status, QUATT_I32, 1, &one);
                 });
                 EXPECT_EQ(status, bad.status);
@@ -212,7 +212,7 @@ TEST(Lengths, BadOnesAreEmptySegments) {
                     copy(a.q, c.q, cu_q[u]);
                     copy(a.k, c.k, cu_k[u]);
                     copy(a.v, c.v, cu_k[u]);
-                    const Results want = compute(a, "simt:sm_120", recipe);
+                    const Results want = compute(a, kDevice, recipe);
                     EXPECT_EQ(codes_of(narrowed(c.out.view(), 0, cu_q[u], alone.tokens_q)),
                               want.bits.out)
                         << "segment " << i;
@@ -247,7 +247,7 @@ TEST(Lengths, BackwardsInMemory) {
         s.k_lens = {70, 5};
         s.kv_lens = {66, 5};
         Case c = make_case(s);
-        const Results want = compute(c, "simt:sm_120", recipe);
+        const Results want = compute(c, kDevice, recipe);
         const auto turn = [](Buffer& b, const std::vector<std::int32_t>& values) {
             b = Buffer(QUATT_I32, extents_of(b.view()), {-3});
             b.set_integers(values);
@@ -255,7 +255,7 @@ TEST(Lengths, BackwardsInMemory) {
         turn(c.cu_q, {0, 10, 30});
         turn(c.cu_k, {0, 70, 75});
         turn(c.kv_lens, {66, 5});
-        EXPECT_EQ(compute(c, "simt:sm_120", recipe).bits, want.bits);
+        EXPECT_EQ(compute(c, kDevice, recipe).bits, want.bits);
     }
 }
 
@@ -284,7 +284,7 @@ TEST(Lengths, AloneAsInABatch) {
                     s.k_lens = {100, 0, 130};
                 }
                 Case c = make_case(s);
-                const Bits all = bits_of(c, {"simt:sm_120", recipe});
+                const Bits all = bits_of(c, {kDevice, recipe});
                 const Buffer whole_out = c.out, whole_lse = c.lse;
                 const std::int64_t first_q = packed ? 36 : 0, first_k = packed ? 100 : 0,
                                    last_k = packed ? 130 : 100;
@@ -299,7 +299,7 @@ TEST(Lengths, AloneAsInABatch) {
                 for (const std::int64_t head : {2, 3}) {
                     quatt_tensor out{}, lse{};
                     c.reset_outputs();
-                    (void)bits_of(c, {"simt:sm_120", recipe}, [&](Problem& p) {
+                    (void)bits_of(c, {kDevice, recipe}, [&](Problem& p) {
                         p.tensors.q = cut(p.tensors.q, first_q, 35, head);
                         p.tensors.out = out = cut(p.tensors.out, first_q, 35, head);
                         p.tensors.k =
@@ -324,7 +324,7 @@ TEST(Lengths, AloneAsInABatch) {
                     EXPECT_EQ(codes_of(lse), same_place(lse, c.lse, whole_lse))
                         << recipe << ' ' << dim << ' ' << packed << ' ' << head;
                 }
-                EXPECT_EQ(bits_of(c, {"simt:sm_120", recipe}), all);  // and again, the same
+                EXPECT_EQ(bits_of(c, {kDevice, recipe}), all);  // and again, the same
             }
         }
     }
@@ -344,7 +344,7 @@ TEST(Lengths, NaNStaysWhereItBelongs) {
             s.q_lens = {20, 17, 20};
             s.k_lens = {70, 66, 65};
             Case c = make_case(s);
-            const Results clean = compute(c, "simt:sm_120", recipe);
+            const Results clean = compute(c, kDevice, recipe);
             const auto row_bits = [&](const Bits& b, std::int64_t row, std::int64_t head) {
                 const auto at = static_cast<std::size_t>((row * 4 + head) * dim);
                 std::vector<std::uint32_t> codes(
@@ -362,7 +362,7 @@ TEST(Lengths, NaNStaysWhereItBelongs) {
                     const Buffer before = b;
                     // Row 3 or key 65 of segment 1.
                     b.set_one({which == 0 ? 23 : 70 + 65, 1, 5}, value);
-                    const Results got = compute(c, "simt:sm_120", recipe);
+                    const Results got = compute(c, kDevice, recipe);
                     bool any = false;
                     for (std::int64_t row = 0; row < 57; row++) {
                         for (std::int64_t head = 0; head < 4; head++) {

@@ -108,10 +108,11 @@ struct Tally {
 
 void one_problem(std::uint64_t seed, const std::vector<Fault>& faults, Tally& tally) {
     Random random(seed);
-    const char* recipe = random.chance(.95) ? kRecipes[random.in(0, 2)] : "nvfp4";
-    const Way way{kDevices[random.in(0, 1)], recipe};
+    const char* recipe = random.chance(.95) ? recipe_at(random.in(0, 2)) : "nvfp4";
+    const Way way{device_at(random.in(0, 1)), recipe};
     Case c(random_spec(random, recipe));
     Problem p = c.problem(way);
+    p.kernel = kSchedule;
     p.splits = random.pick({0, 0, 0, 1, 3});
     p.key_tile = random.pick({0, 0, 0, 64, 64, 128});
     std::string fault;
@@ -135,7 +136,7 @@ void one_problem(std::uint64_t seed, const std::vector<Fault>& faults, Tally& ta
         ASSERT_TRUE(fault.empty()) << "a fault was accepted";
         tally.accepted++;
         ASSERT_STREQ(info.device, way.device);
-        ASSERT_STREQ(info.kernel, "warp_mma");
+        ASSERT_STREQ(info.kernel, kSchedule);
         ASSERT_EQ(info.key_tile, 64);
         ASSERT_EQ(info.splits, 1);
         ASSERT_TRUE(runs_well(c, way, p, expect(p)));

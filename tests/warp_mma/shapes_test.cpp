@@ -22,8 +22,8 @@ bool once_in(std::int64_t n) {
 }
 
 RC_GTEST_PROP(Shapes, AnyProblemEqualsTheEmulation, ()) {
-    const char* recipe = kRecipes[choose(3)];
-    const char* device = kDevices[choose(2)];
+    const char* recipe = recipe_at(choose(3));
+    const char* device = device_at(choose(2));
     Spec s = spec_of(recipe, once_in(2) ? QUATT_F16 : QUATT_BF16);
     const std::int64_t dims[] = {64, 128, 1 + choose(128)};
     s.dim = dims[choose(3)];
@@ -80,7 +80,7 @@ TEST(Shapes, TailsOfRowsAndKeys) {
     for (const std::int64_t sk :
          {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 191, 193, 257}) {
         for (const std::int64_t sq : {std::int64_t{1}, sk, std::int64_t{131}}) {
-            Spec s = spec_of(kRecipes[n % 3]);
+            Spec s = spec_of(recipe_at(n));
             s.dim = n / 3 % 2 == 0 ? 128 : 64;
             s.heads_q = 1;
             s.tokens_q = sq;
@@ -89,7 +89,7 @@ TEST(Shapes, TailsOfRowsAndKeys) {
             s.seed = static_cast<std::uint64_t>(n);
             if (thinned(n)) {
                 Case c = make_case(s);
-                EXPECT_TRUE(equals_emulation(c, kDevices[n % 2], kRecipes[n % 3]));
+                EXPECT_TRUE(equals_emulation(c, device_at(n), recipe_at(n)));
             }
             n++;
         }
@@ -126,9 +126,9 @@ TEST(Shapes, Empty) {
                     continue;
                 }
                 Case c = make_case(s);
-                EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe));
+                EXPECT_TRUE(equals_emulation(c, kDevice, recipe));
                 c.spec.causal = true;
-                EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe));
+                EXPECT_TRUE(equals_emulation(c, kDevice, recipe));
             }
         }
     }
@@ -142,16 +142,16 @@ TEST(Shapes, PackedWithoutSegments) {
         s.tokens_q = 70;
         s.tokens_k = 90;
         Case c = make_case(s);
-        EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe));
+        EXPECT_TRUE(equals_emulation(c, kDevice, recipe));
         s.zero_tail = true;  // means nothing here
         c = make_case(s);
-        EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe));
+        EXPECT_TRUE(equals_emulation(c, kDevice, recipe));
         Buffer nothing(QUATT_I32, {1});
         nothing.set_integers({0});
         std::int32_t status = 7;
         const std::int64_t one = 1;
         for (const int zero_tail : {0, 1}) {
-            EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, 8, [&](Problem& p) {
+            EXPECT_TRUE(equals_emulation(c, kDevice, recipe, 8, [&](Problem& p) {
                 p.tensors.cu_seqlens_q = nothing.view();
                 p.tensors.status_word = quatt_tensor_contiguous(&status, QUATT_I32, 1, &one);
                 p.zero_tail = zero_tail;
@@ -170,7 +170,7 @@ TEST(Shapes, StatusWordIsSetWithoutRows) {
         Case c = make_case(s);
         std::int32_t status = 7;
         const std::int64_t one = 1;
-        (void)compute(c, "simt:sm_120", recipe, [&](Problem& p) {
+        (void)compute(c, kDevice, recipe, [&](Problem& p) {
             p.tensors.status_word = quatt_tensor_contiguous(&status, QUATT_I32, 1, &one);
         });
         EXPECT_EQ(status, 0);
@@ -184,12 +184,12 @@ TEST(Shapes, TrailingPaddingAsASegment) {
         s.packed = true;
         s.q_lens = {133, 67};
         Case c = make_case(s);
-        const Results whole = compute(c, "simt:sm_120", recipe);
+        const Results whole = compute(c, kDevice, recipe);
         s.q_lens = {133};
         s.tokens_q = s.tokens_k = 200;
         Case used(s);
         used.q = c.q, used.k = c.k, used.v = c.v;
-        const Results first = compute(used, "simt:sm_120", recipe);
+        const Results first = compute(used, kDevice, recipe);
         const auto n = static_cast<std::size_t>(133 * s.heads_q * s.dim);
         EXPECT_TRUE(std::equal(whole.bits.out.begin(),
                                whole.bits.out.begin() + static_cast<std::ptrdiff_t>(n),
@@ -213,7 +213,7 @@ TEST(Shapes, ManySegments) {
             s.k_lens[i] = static_cast<std::int32_t>(i % 50 + 20);
         }
         Case c = make_case(s);
-        EXPECT_TRUE(equals_emulation(c, "simt:sm_120", "fp8")) << count;
+        EXPECT_TRUE(equals_emulation(c, kDevice, "fp8")) << count;
     }
 }
 
@@ -224,13 +224,13 @@ TEST(Shapes, EveryHeadSize) {
             continue;
         }
         const auto n = static_cast<int>(dim);
-        Spec s = spec_of(kRecipes[n % 3], n % 2 == 0 ? QUATT_F16 : QUATT_BF16);
+        Spec s = spec_of(recipe_at(n), n % 2 == 0 ? QUATT_F16 : QUATT_BF16);
         s.dim = dim;
         s.tokens_q = 20;
         s.tokens_k = 70;
         s.seed = static_cast<std::uint64_t>(dim);
         Case c = make_case(s);
-        EXPECT_TRUE(equals_emulation(c, kDevices[n % 2], kRecipes[n % 3]));
+        EXPECT_TRUE(equals_emulation(c, device_at(n), recipe_at(n)));
     }
 }
 
@@ -247,7 +247,7 @@ TEST(Shapes, HeadDimOfV) {
             s.tokens_k = 90;
             s.causal = n++ % 2 == 1;
             Case c = make_case(s);
-            EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe));
+            EXPECT_TRUE(equals_emulation(c, kDevice, recipe));
         }
     }
 }
@@ -272,40 +272,40 @@ TEST(Shapes, RefusedWithTheReason) {
         Spec wide = s;
         wide.dim = 129;
         wide.dim_v = 64;
-        refused(wide, recipe, "simt:sm_120", as_it_is, "head dims are 129 and 64; at most 128");
+        refused(wide, recipe, kDevice, as_it_is, "head dims are 129 and 64; at most 128");
         wide.dim = 64;
         wide.dim_v = 200;
-        refused(wide, recipe, "simt:sm_120", as_it_is, "head dims are 64 and 200; at most 128");
+        refused(wide, recipe, kDevice, as_it_is, "head dims are 64 and 200; at most 128");
         Spec other = s;
         other.v = s.v == QUATT_BF16 ? QUATT_F16 : QUATT_BF16;
-        refused(other, recipe, "simt:sm_120", as_it_is, "they must all be bf16 or all f16");
+        refused(other, recipe, kDevice, as_it_is, "they must all be bf16 or all f16");
         other = s;
         other.q = other.k = other.v = QUATT_F32;
-        refused(other, recipe, "simt:sm_120", as_it_is, "they must all be bf16 or all f16");
+        refused(other, recipe, kDevice, as_it_is, "they must all be bf16 or all f16");
         if (!is(recipe, "fp8")) {
             other.q = other.k = other.v = s.v == QUATT_BF16 ? QUATT_F16 : QUATT_BF16;
-            refused(other, recipe, "simt:sm_120", as_it_is, "reads its own dtype here");
+            refused(other, recipe, kDevice, as_it_is, "reads its own dtype here");
         }
         Spec sink = s;
         sink.sink = {0, 1};
-        refused(sink, recipe, "simt:sm_120", as_it_is, "sink is given");
+        refused(sink, recipe, kDevice, as_it_is, "sink is given");
         refused(
-            s, recipe, "simt:sm_120", [](Problem& p) { p.window_left = 3; },
+            s, recipe, kDevice, [](Problem& p) { p.window_left = 3; },
             "window is (3, -1)");  // spec/tests.md 26
         refused(
-            s, recipe, "simt:sm_120", [](Problem& p) { p.window_right = 0; }, "window is (-1, 0)");
+            s, recipe, kDevice, [](Problem& p) { p.window_right = 0; }, "window is (-1, 0)");
         refused(
-            s, recipe, "simt:sm_120", [](Problem& p) { p.splits = 2; }, "splits is 2");
+            s, recipe, kDevice, [](Problem& p) { p.splits = 2; }, "splits is 2");
         refused(
-            s, recipe, "simt:sm_120", [](Problem& p) { p.key_tile = 128; }, "key_tile is 128");
+            s, recipe, kDevice, [](Problem& p) { p.key_tile = 128; }, "key_tile is 128");
         refused(s, recipe, "simt:sm_80", as_it_is, "compute capability is 8.0");
         refused(
-            s, recipe, "simt:sm_120", [](Problem& p) { p.recipe.p_exponent++; }, "as they are");
+            s, recipe, kDevice, [](Problem& p) { p.recipe.p_exponent++; }, "as they are");
     }
     for (const char* recipe : {"fp8_head", "int8_fp8", "nvfp4", "nvfp4_fp8"}) {
         Spec s = spec_of("fp8");
         s.tokens_q = s.tokens_k = 8;
-        refused(s, recipe, "simt:sm_120", as_it_is, "this kernel has bf16, f16 and fp8");
+        refused(s, recipe, kDevice, as_it_is, "this kernel has bf16, f16 and fp8");
     }
 }
 
@@ -336,7 +336,7 @@ TEST(Shapes, Constants) {
                         return i[1] >= 64 && i[1] < 128 ? 0 : on_grid(random.normal());
                     });
                 // K = c: all scores of a row are q . c, up to some 8 sqrt(64) 1.44.
-                EXPECT_TRUE(equals_emulation(c, "simt:sm_120", recipe, which == 0 ? 16 : 8))
+                EXPECT_TRUE(equals_emulation(c, kDevice, recipe, which == 0 ? 16 : 8))
                     << value << " " << which;
             }
         }
@@ -372,7 +372,7 @@ TEST(Shapes, Ranges) {
             const Results exact = compute(c, "reference", recipe);
             const Distance emulated =
                 distance(compute(c, "emulate", recipe, [](Problem& p) { p.key_tile = 64; }), exact);
-            const Distance got = distance(compute(c, "simt:sm_120", recipe), exact);
+            const Distance got = distance(compute(c, kDevice, recipe), exact);
             EXPECT_TRUE(got.same_kind && emulated.same_kind) << recipe << ' ' << (&r - ranges);
             EXPECT_LE(got.relative(), 1.05 * emulated.relative() + 1e-6)
                 << recipe << ' ' << (&r - ranges);

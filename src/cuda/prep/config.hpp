@@ -39,9 +39,11 @@ using ptx::u32;
 using ptx::u64;
 using ptx::u8;
 using tile::kKeyTile;
+using tile::kQueryTile;
+using tile::swizzled_chunk;
 
-inline constexpr u32 kStatTile = 128;  // keys that one partial of the statistics covers
-inline constexpr u32 kQueryTile = 128;
+inline constexpr u32 kStatTile = 128;   // keys that one partial of the statistics covers
+inline constexpr u32 kQuerySlot = 128;  // rows that a CTA of pack_q looks after
 
 inline constexpr float kTarget = 448.0f;  // E4M3's largest number: what amax becomes
 inline constexpr float kLeastScale = 0x1p-126f;
@@ -55,14 +57,6 @@ inline constexpr u32 kInfBits = 0x7F800000u;
 // Keys of a V tile are stored in the order in which the accumulators of mma m16n8 leave them in a
 // lane, so that P needs no shuffle: of each 16, place 4t + i holds key 8(i / 2) + 2t + i % 2.
 inline constexpr u32 kKeyGroup = 16;
-
-// ---------------------------------------------------------------- packed places
-
-// Bytes are swizzled in 16-byte chunks inside a row, so that a tile copied flat into shared memory
-// has the 8 rows of an ldmatrix matrix in different banks: rows of 128 bytes, and of 64 bytes.
-[[nodiscard]] QUATT_HD constexpr u32 swizzled_chunk(u32 row_bytes, u32 row, u32 chunk) {
-    return row_bytes == 128 ? chunk ^ (row & 7) : chunk ^ (row / 2 & 3);
-}
 
 // ---------------------------------------------------------------- kernels
 
@@ -106,7 +100,7 @@ struct PackQConfig {
     static constexpr u32 kThreads = 256, kWarps = kThreads / 32;
     static constexpr u32 kPieces = Dim / 8;     // of a row; the lanes that share a row
     static constexpr u32 kRows = 32 / kPieces;  // of a warp at a time
-    static constexpr u32 kWarpRows = kQueryTile / kWarps;
+    static constexpr u32 kWarpRows = kQuerySlot / kWarps;
     static constexpr u32 kPasses = kWarpRows / kRows;
     static_assert(kPasses <= kPieces);
 };
@@ -162,11 +156,11 @@ struct CopyRowsConfig {
     return keys / kKeyTile + segments;
 }
 [[nodiscard]] QUATT_HD constexpr i64 query_slots(i64 queries, i64 segments) {
-    return queries / kQueryTile + segments;
+    return queries / kQuerySlot + segments;
 }
-// Of copy_rows, whose tiles have 64 rows.
-[[nodiscard]] QUATT_HD constexpr i64 row_slots(i64 queries, i64 segments) {
-    return queries / kKeyTile + segments;
+// Tiles of packed Q codes, and slots of copy_rows.
+[[nodiscard]] QUATT_HD constexpr i64 query_tiles(i64 queries, i64 segments) {
+    return queries / kQueryTile + segments;
 }
 
 // One-dimensional; blocks must be below 2^31, and a launch of 0 blocks is left out.
@@ -199,7 +193,7 @@ template <u32 Dim>
     using C = PackVConfig<Dim>;
     return {key_tiles * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
 }
-// `slots`: row_slots for Q, key_tiles for K and V.
+// `slots`: query_tiles for Q, key_tiles for K and V.
 template <u32 Dim>
 [[nodiscard]] QUATT_HD constexpr Launch copy_rows_launch(i64 slots, i64 heads) {
     return {slots * heads, CopyRowsConfig<Dim>::kThreads, 0};
@@ -247,8 +241,8 @@ struct PackQParams {
     Input q;
     float softmax_scale;
     bool has_lse_shift;
-    i64 q_rows;
-    ptx::Global<u8> q8;               // [Hq, q_rows, Dim] E4M3
+    i64 q_rows, q_tiles;
+    ptx::Global<u8> q8;               // [Hq, q_tiles, 64 rows, Dim] E4M3, chunks swizzled
     ptx::Global<float> q_factor;      // [Hq, q_rows]: scale * (softmax_scale * log2 e)
     ptx::Global<const float> k_mean;  // [segments, Hkv, Dim]; with has_lse_shift only
     ptx::Global<float> lse_shift;     // [Hq, q_rows]: softmax_scale * q . k_mean; likewise
@@ -262,7 +256,7 @@ struct PackKParams {
     i64 k_tiles;
     ptx::Global<const float> k_mean;  // [segments, Hkv, Dim]
     ptx::Global<u8> k8;               // [Hkv, k_tiles, 64 keys, Dim] E4M3, chunks swizzled
-    ptx::Global<float> k_scale;       // [Hkv, k_tiles]
+    ptx::Global<float> k_scale;       // [Hkv, k_tiles, kKeyScaleStride]
 };
 
 struct PackVParams {

@@ -70,10 +70,13 @@ void pack_fp8(const Call& c, const Packed& to, tile::Launcher& l) {
     start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(c.segment_count, c.heads_kv),
                          finalised);
 
-    const PackQParams q{c.segments,  segments, c.heads_q,       c.heads_q / c.heads_kv,
-                        c.channels,  c.q,      c.softmax_scale, c.has_lse,
-                        c.total_q,   to.q8,    to.q_factor,     to.k_mean,
-                        to.lse_shift};
+    const PackQParams q{c.segments,      segments,
+                        c.heads_q,       c.heads_q / c.heads_kv,
+                        c.channels,      c.q,
+                        c.softmax_scale, c.has_lse,
+                        c.total_q,       query_tiles(c.total_q, c.segment_count),
+                        to.q8,           to.q_factor,
+                        to.k_mean,       to.lse_shift};
     const Launch q_launch = pack_q_launch<Dim>(query_slots(c.total_q, c.segment_count), c.heads_q);
     wide_q ? start<pack_q<Format, Dim, true>>(l, "pack_q", q_launch, q)
            : start<pack_q<Format, Dim, false>>(l, "pack_q", q_launch, q);
@@ -111,7 +114,7 @@ inline void copy_16bit(const Call& c, ptx::Global<u16> q, ptx::Global<u16> k, pt
     with_format(c, [&]<class, u32 Dim>() {
         const i64 tiles = key_tiles(c.total_k, c.segment_count), k_rows = kKeyTile * tiles;
         copy_rows_of<Operand::kQ, Dim>(c, c.q, c.q_batch, c.heads_q, c.channels, c.total_q,
-                                       row_slots(c.total_q, c.segment_count), q, l);
+                                       query_tiles(c.total_q, c.segment_count), q, l);
         copy_rows_of<Operand::kK, Dim>(c, c.k, c.k_batch, c.heads_kv, c.channels, k_rows, tiles, k,
                                        l);
         copy_rows_of<Operand::kV, Dim>(c, c.v, c.v_batch, c.heads_kv, c.channels_v, k_rows, tiles,

@@ -8,18 +8,18 @@
 namespace quatt::prep {
 inline namespace QUATT_ABI {
 
-// Q: 128 rows of one head. A scale for each row.
+// Q: 128 rows of one head, two tiles. A scale for each row.
 template <class Format, u32 Dim, bool Wide>
 QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
     using C = PackQConfig<Dim>;
     const u32 lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 slot = ptx::block_x() / p.q_heads, head = ptx::block_x() % p.q_heads;
-    const auto first_slot = [](i32 q_row, u32 s) { return q_row / i32(kQueryTile) + i32(s); };
+    const auto first_slot = [](i32 q_row, u32 s) { return q_row / i32(kQuerySlot) + i32(s); };
     const u32 s =
         find_segment(p.segments, p.segment_count, i32(slot),
                      [&](const Places& places, u32 i) { return first_slot(places.q_row, i); });
     const tile::Segment segment = tile::load_segment(p.segments, s);
-    const i32 first = (i32(slot) - first_slot(segment.q_row, s)) * i32(kQueryTile);
+    const i32 first = (i32(slot) - first_slot(segment.q_row, s)) * i32(kQuerySlot);
     const i32 rows = rows_from(first, segment.q_len);
     if (rows > 0) {
         const u32 piece = lane % C::kPieces, row0 = warp * C::kWarpRows + lane / C::kPieces;
@@ -73,8 +73,12 @@ QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
                 my_dot = piece == pass ? dot : my_dot;
             }
         }
-        const i64 to = head * p.q_rows + segment.q_row + first;
-        const auto codes = p.q8.sub(to * Dim, i64(smaller(rows, i32(kQueryTile))) * Dim);
+        // Whole tiles: rows past the end are zeros, since wgmma reads them.
+        const i32 written = smaller(
+            (rows + i32(kQueryTile) - 1) / i32(kQueryTile) * i32(kQueryTile), i32(kQuerySlot));
+        const i64 tile =
+            head * p.q_tiles + tile::first_query_tile(segment.q_row, s) + first / i32(kQueryTile);
+        const auto codes = p.q8.sub(tile * kQueryTile * Dim, i64(written) * Dim);
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const float inverse = ptx::shfl_idx(my_inverse, lane - piece + pass);
@@ -86,12 +90,15 @@ QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
                 half[i] =
                     ptx::pack_e4m3x4(a.x * inverse, a.y * inverse, b.x * inverse, b.y * inverse);
             }
-            const i32 row = i32(row0 + pass * C::kRows);
-            if (row < rows) {
-                codes.store(i64(row) * Dim + 8 * piece, ptx::U32x2{half[0], half[1]});
+            const u32 row = row0 + pass * C::kRows;
+            const bool is_real = i32(row) < rows;
+            if (i32(row) < written) {
+                codes.store(row * Dim + 16 * swizzled_chunk(Dim, row, piece / 2) + 8 * (piece % 2),
+                            ptx::U32x2{is_real ? half[0] : 0, is_real ? half[1] : 0});
             }
         }
 
+        const i64 to = head * p.q_rows + segment.q_row + first;
         const i32 my_row = i32(row0 + piece * C::kRows);
         if (piece < C::kPasses && my_row < rows) {
             p.q_factor.store(to + my_row, my_scale * (p.softmax_scale * kLog2E));
@@ -175,7 +182,7 @@ QUATT_KERNEL(PackKConfig<Dim>::kThreads) pack_k(const PackKParams p) {
                      ptx::U32x2{codes[0], codes[1]});
         }
         if (thread == 0) {
-            p.k_scale.store(at, scale);
+            p.k_scale.store(at * tile::kKeyScaleStride, ptx::F32x4{scale, 0, 0, 0});
         }
     }
 }

@@ -27,8 +27,9 @@ template <u32 Span>
 [[nodiscard]] QUATT_DEV u64 k_major(Shared at, [[maybe_unused]] Site site = Site::current()) {
     static_assert(Span == 32 || Span == 64 || Span == 128);
     constexpr u64 kSwizzle = Span == 128 ? 1 : Span == 64 ? 2 : 3, kGroupStride = 8 * Span;
+    [[maybe_unused]] constexpr u32 kStep = 32;  // bytes along K
 #if !defined(__CUDACC__)
-    at.check(0, Span, 16, "matrix descriptor", site);
+    (void)at.check(0, kStep, 16, "matrix descriptor", site);
 #endif
     return u64(at.address() >> 4 & 0x3FFF) | u64(1) << 16 | kGroupStride / 16 << 32 |
            kSwizzle << 62;
@@ -128,7 +129,7 @@ QUATT_DEV void wgmma_e4m3(float (&d)[N / 2], const u32 (&a)[4], u64 b, bool accu
 #endif
 }
 
-// wgmma.fence: registers and shared memory are ready for the wgmmas that follow.
+// wgmma.fence: the registers of this warp are ready for the wgmmas that follow.
 // PTX ISA 9.7.15.7.1
 QUATT_DEV void wgmma_fence([[maybe_unused]] Site site = Site::current()) {
 #if defined(__CUDACC__)
@@ -165,6 +166,8 @@ QUATT_DEV void wgmma_wait([[maybe_unused]] Site site = Site::current()) {
 
 // setmaxnreg: registers a thread of this warpgroup from here on, 24 to 256, a multiple of 8. All
 // warps of the warpgroup run it. PTX ISA 9.7.19.5
+// NOTE: ptxas ignores it in a kernel whose launch bounds do not name the blocks of a
+// multiprocessor.
 template <u32 Count>
 QUATT_DEV void more_registers([[maybe_unused]] Site site = Site::current()) {
     static_assert(Count >= 24 && Count <= 256 && Count % 8 == 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/ptx/ptx.hpp"
+#include "cuda/tile/output.cuh"
 #include "cuda/tile/segments.hpp"
 
 namespace quatt::warp_mma {
@@ -79,14 +80,14 @@ struct SharedPlan {
 
 struct Params {
     // 8 bit: what prep packed.
-    ptx::Global<const u8> q8;           // [Hq, q_rows, kDim]
+    ptx::Global<const u8> q8;           // [Hq, q_tiles, 64 rows, kDim]
     ptx::Global<const float> q_factor;  // [Hq, q_rows]: scale * softmax_scale * log2 e
     ptx::Global<const float>
         lse_shift;  // [Hq, q_rows]: what centring K took from the scores, natural units
     ptx::Global<const u8> k8, v8;              // [Hkv, k_tiles, tile bytes]
-    ptx::Global<const float> k_scale;          // [Hkv, k_tiles]
+    ptx::Global<const float> k_scale;          // [Hkv, k_tiles, kKeyScaleStride]
     ptx::Global<const float> v_scale, v_mean;  // [segments, Hkv, kDim]
-    i64 q_rows, k_tiles;
+    i64 q_rows, q_tiles, k_tiles;
     // 16 bit: views whose rows are 16-byte aligned: the caller's, or prep's copies (rows from q_row
     // and 64 * k_tile on).
     bool is_copy;
@@ -94,17 +95,11 @@ struct Params {
     tile::Strides q_strides, k_strides, v_strides;
     float score_factor;  // softmax_scale * log2 e
 
-    ptx::Global<u16> out16;  // bf16 or f16
-    ptx::Global<float> out32;
-    tile::Strides out_strides;
-    ptx::Global<float> lse;
-    i64 lse_head, lse_token;
+    tile::Output out;
     ptx::Global<const ptx::U32x4> segments;
     ptx::Global<u32> work;
-    u32 segment_count, heads_q, heads_per_group, out_channels;
-    enum class Out : u32 { kBf16, kF16, kF32 } out_type;
-    bool is_causal, has_lse;
-    bool pairs;  // out_channels is even, and two neighbouring channels of out may be stored at once
+    u32 segment_count, heads_q, heads_per_group;
+    bool is_causal;
 };
 
 }  // namespace QUATT_ABI

@@ -7,6 +7,7 @@
 // block + (row >= 8) numbers the rows of a lane.
 #pragma once
 
+#include "cuda/tile/items.cuh"
 #include "cuda/warp_mma/config.hpp"
 
 namespace quatt::warp_mma {
@@ -31,10 +32,8 @@ QUATT_DEV void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1,
 // because Pitch is an odd number of chunks.
 template <u32 Pitch>
 QUATT_DEV u32 place(u32 row, u32 chunk) {
-    if constexpr (Pitch == 64) {
-        return row * Pitch + (chunk ^ (row / 2 & 3)) * 16;
-    } else if constexpr (Pitch == 128) {
-        return row * Pitch + (chunk ^ (row & 7)) * 16;
+    if constexpr (Pitch == 64 || Pitch == 128) {
+        return row * Pitch + tile::swizzled_chunk(Pitch, row, chunk) * 16;
     } else {
         static_assert(Pitch / 16 % 2 == 1);
         return row * Pitch + chunk * 16;
@@ -83,24 +82,11 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         if (item >= p.work.load(tile::kItems)) {
             break;
         }
-        u32 low = 0, high = p.segment_count -
-                            1;  // the first segment in order whose item_end is above `item`
-        QUATT_NO_UNROLL
-        while (low < high) {
-            const u32 middle = (low + high) / 2;
-            if (p.work.load(tile::kHeaderWords + i64(middle)) > item) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        const u32 first_item = low == 0 ? 0 : p.work.load(tile::kHeaderWords + i64(low) - 1);
-        const u32 segment = p.work.load(tile::kHeaderWords + i64(p.segment_count) + low);
-        const tile::Segment seg = tile::load_segment(p.segments, segment);
-        const u32 row_tiles = (u32(seg.q_len) + C::kRows - 1) / C::kRows;
-        const u32 head = (item - first_item) / row_tiles, kv_head = head / p.heads_per_group;
-        // Longest first under a causal mask.
-        const i32 item_row = i32((row_tiles - 1 - (item - first_item) % row_tiles) * C::kRows);
+        const tile::Item next =
+            tile::find_item(item, p.work, p.segment_count, p.segments, C::kRows);
+        const tile::Segment& seg = next.where;
+        const u32 segment = next.segment, head = next.head, kv_head = head / p.heads_per_group;
+        const i32 item_row = i32(next.row_tile * C::kRows);
         const i32 warp_row = item_row + i32(warp * 16 * C::kBlocks);
         const auto row_of = [&](u32 r) { return warp_row + i32(16 * (r / 2) + 8 * (r % 2) + g); };
         // Keys that row `row` sees: [0, last(row)). Bottom-right aligned.
@@ -112,6 +98,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         const i32 tiles = (item_last + i32(C::kKeys) - 1) / i32(C::kKeys);
         const i32 unmasked = last(warp_row);  // keys below it are seen by every row of the warp
 
+        const i64 q8_at = (i64(head) * p.q_tiles + tile::first_query_tile(seg.q_row, segment)) *
+                          (tile::kQueryTile * C::kDim);
         const i64 q_at = p.is_copy ? seg.q_row * p.q_strides.token : seg.q;
         const i64 k_at = p.is_copy ? i64(seg.k_tile) * C::kKeys * p.k_strides.token : seg.k;
         const i64 v_at = p.is_copy ? i64(seg.k_tile) * C::kKeys * p.v_strides.token : seg.v;
@@ -175,6 +163,11 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             const bool is_real = row_of(r) < seg.q_len;
             const i64 row = i64(head) * p.q_rows + seg.q_row + (is_real ? row_of(r) : 0);
             factor[r] = !C::kFp8 ? p.score_factor : is_real ? p.q_factor.load(row) : 0.0f;
+            // 8 bit: this lane's 4 bytes of a chunk of the row. NOTE: both so, or what they are
+            // made of takes registers in the loop over tiles, which sm_120 does not have.
+            const i64 codes = is_real ? q8_at + i64(row_of(r)) * C::kDim + 4 * t : 0;
+            u32 row_in_8 = g;
+            ptx::pin(row_in_8);
             QUATT_UNROLL
             for (u32 s = 0; !C::kSharedQ && s < C::kKSteps; s++)
                 QUATT_UNROLL
@@ -182,7 +175,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 u32& a = q[C::kSharedQ ? 0 : s][2 * half + r % 2];
                 a = 0;
                 if (is_real && C::kFp8) {
-                    a = p.q8.template load<u32>(row * C::kDim + 32 * s + 16 * half + 4 * t);
+                    const u32 chunk = tile::swizzled_chunk(C::kDim, row_in_8, 2 * s + half);
+                    a = p.q8.template load<u32>(codes + 16 * chunk);
                 } else if (is_real) {
                     a = p.q.template load<u32>(q_at + head * p.q_strides.head +
                                                row_of(r) * p.q_strides.token + 16 * s + 8 * half +
@@ -252,9 +246,11 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         const u32 v_lane = place<C::kPitch>(lane % 16, lane / 16);
 
         // ---------------------------------------------------------------- key tiles, last to first
+        constexpr i64 kScaleStride = tile::kKeyScaleStride;
         const auto k_scales =
-            p.k_scale.sub(C::kFp8 ? i64(kv_head) * p.k_tiles + seg.k_tile : 0, C::kFp8 ? tiles : 0);
-        float next_scale = C::kFp8 && tiles > 0 ? k_scales.load(tiles - 1) : 1.0f;
+            p.k_scale.sub(C::kFp8 ? (i64(kv_head) * p.k_tiles + seg.k_tile) * kScaleStride : 0,
+                          C::kFp8 ? i64(tiles) * kScaleStride : 0);
+        float next_scale = C::kFp8 && tiles > 0 ? k_scales.load((tiles - 1) * kScaleStride) : 1.0f;
         QUATT_NO_UNROLL
         for (i32 key_tile = tiles - 1; key_tile >= 0; key_tile--) {
             const u32 stage = used % C::kStages;
@@ -284,7 +280,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 scaled[r] = factor[r] * next_scale;
             }
             if (C::kFp8 && key_tile > 0) {
-                next_scale = k_scales.load(key_tile - 1);
+                next_scale = k_scales.load((key_tile - 1) * kScaleStride);
             }
 
             float s[C::kBlocks][C::kScoreTiles][4];
@@ -531,13 +527,13 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             l[r] += ptx::shfl_xor(l[r], 1);
             l[r] += ptx::shfl_xor(l[r], 2);
             const bool has_key = l[r] != 0;  // NaN is one
-            if (p.has_lse && t == 0 && row_of(r) < to.q_len) {
+            if (p.out.has_lse && t == 0 && row_of(r) < to.q_len) {
                 float lse = (m[r] - C::kExponent + ptx::lg2(l[r])) * 0.6931471805599453f;
                 if constexpr (C::kFp8) {
                     lse += p.lse_shift.load(i64(head) * p.q_rows + to.q_row + row_of(r));
                 }
-                p.lse.store(to.lse + head * p.lse_head + row_of(r) * p.lse_token,
-                            has_key ? lse : -INFINITY);
+                p.out.lse.store(to.lse + head * p.out.lse_head + row_of(r) * p.out.lse_token,
+                                has_key ? lse : -INFINITY);
             }
             const float inverse = has_key ? 1.0f / l[r] : 0.0f;
             QUATT_UNROLL
@@ -554,55 +550,9 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 }
             }
         }
-        // emit(element of out, channel, y of it, y of the next channel). NOTE: the cases are apart,
-        // and each small, or the compiler keeps a loop and moves o to local memory.
-        const auto each = [&](auto&& emit) {
-            QUATT_UNROLL
-            for (u32 r = 0; r < kLaneRows; r++) {
-                if (row_of(r) < to.q_len) {
-                    const i64 at =
-                        to.out + head * p.out_strides.head + row_of(r) * p.out_strides.token;
-                    QUATT_UNROLL
-                    for (u32 n = 0; n < C::kOutTiles; n++) {
-                        const u32 channel = 8 * n + 2 * t;
-                        if (channel < p.out_channels) {
-                            emit(at, channel, o[r / 2][n][2 * (r % 2)],
-                                 o[r / 2][n][2 * (r % 2) + 1]);
-                        }
-                    }
-                }
-            }
-        };
-        const auto pack = [&](float x, float y) {
-            return p.out_type == Params::Out::kF16 ? ptx::pack_f16x2(x, y) : ptx::pack_bf16x2(x, y);
-        };
-        if (p.pairs && p.out_type == Params::Out::kF32) {
-            each([&](i64 at, u32 channel, float x, float y) {
-                p.out32.store(at + channel, ptx::F32x2{x, y});
-            });
-        } else if (p.pairs) {
-            each([&](i64 at, u32 channel, float x, float y) {
-                p.out16.store(at + channel, pack(x, y));
-            });
-        } else {
-            each([&](i64 at, u32 channel, float x, float y) {
-                const u32 packed = pack(x, y);
-                const i64 first = at + channel * p.out_strides.channel,
-                          second = first + p.out_strides.channel;
-                const bool both = channel + 1 < p.out_channels;
-                if (p.out_type == Params::Out::kF32) {
-                    p.out32.store(first, x);
-                    if (both) {
-                        p.out32.store(second, y);
-                    }
-                } else {
-                    p.out16.store(first, u16(packed));
-                    if (both) {
-                        p.out16.store(second, u16(packed >> 16));
-                    }
-                }
-            });
-        }
+        tile::store_rows<kLaneRows, C::kOutTiles>(
+            p.out, to.out + head * p.out.strides.head, to.q_len, t, row_of,
+            [&](u32 r, u32 n, u32 i) { return o[r / 2][n][2 * (r % 2) + i]; });
     }
 }
 

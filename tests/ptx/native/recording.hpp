@@ -14,7 +14,14 @@ struct Recording {
     std::vector<float> sums, approximate;
 };
 
-// Runs the kernel on the current GPU; false where there is none.
+struct WgmmaRecording {
+    unsigned blocks = 0;
+    std::vector<std::uint8_t> a, b;
+    std::vector<float> c, out;
+};
+
+// Run the kernels on the current GPU; false where there is none, or not one that can.
 bool record_on_gpu(Recording& recording);
+bool record_wgmma_on_gpu(WgmmaRecording& recording);
 
 }  // namespace quatt::test

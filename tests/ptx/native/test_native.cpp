@@ -7,6 +7,8 @@
 #include <random>
 
 #include "both.cuh"
+#include "both_wgmma.cuh"
+#include "formats/e4m3.hpp"
 #include "recording.hpp"
 #include "simt/launch.hpp"
 
@@ -86,9 +88,73 @@ int compare() {
     return failures == 0 ? 0 : 1;
 }
 
+WgmmaRecording wgmma_inputs() {
+    using namespace wgmma_record;
+    WgmmaRecording r;
+    r.blocks = 60;
+    r.a.resize(r.blocks * kRowsA * kDepth);
+    r.b.resize(r.blocks * kRowsB * kDepth);
+    r.c.resize(r.blocks * kValues);
+    r.out.resize(r.blocks * kCases * kValues);
+    std::mt19937 generator(2);
+    std::normal_distribution<float> normal;
+    // Sizes that spread over 2^0 to 2^spread, block by block, so that terms meet the cut at every
+    // distance from the largest; some zeros and, in few rows, NaN.
+    const auto value = [&](std::size_t block) {
+        const unsigned spread = 1 + block % 12;
+        const float scale = std::exp2(static_cast<float>(generator() % spread) - 4);
+        return generator() % 16 == 0 ? 0.0f : normal(generator) * scale;
+    };
+    const auto fill = [&](std::vector<std::uint8_t>& codes) {
+        for (std::size_t i = 0; i < codes.size(); i++) {
+            codes[i] = formats::E4m3::encode(value(i * r.blocks / codes.size()));
+            if (generator() % 10000 == 0) codes[i] = formats::E4m3::kNan;
+        }
+    };
+    fill(r.a);
+    fill(r.b);
+    for (std::size_t i = 0; i < r.c.size(); i++)
+        r.c[i] =
+            value(i * r.blocks / r.c.size()) * std::exp2(static_cast<float>(generator() % 24) - 16);
+    return r;
+}
+
+// The accumulator's law is a measured one, and holds bit for bit: a value that differs is a
+// failure.
+int compare_wgmma() {
+    using namespace wgmma_record;
+    WgmmaRecording executor = wgmma_inputs(), gpu = executor;
+    const Params params{{executor.a.data(), static_cast<i64>(executor.a.size())},
+                        {executor.b.data(), static_cast<i64>(executor.b.size())},
+                        {executor.c.data(), static_cast<i64>(executor.c.size())},
+                        {executor.out.data(), static_cast<i64>(executor.out.size())}};
+    const simt::Result result = simt::launch({"record", {executor.blocks}, {128}, kSharedBytes}, {},
+                                             [&] { record(params); });
+    std::fputs(result.summary().c_str(), stderr);
+    if (!result.ok()) return 1;
+    if (!record_wgmma_on_gpu(gpu)) {
+        std::puts("no GPU with wgmma");
+        return 0;
+    }
+    std::size_t failures = 0, nans = 0;
+    for (std::size_t i = 0; i < gpu.out.size(); i++) {
+        const float x = gpu.out[i], y = executor.out[i];
+        nans += std::isnan(y);
+        if (x == y || (std::isnan(x) && std::isnan(y))) continue;
+        if (failures++ < 20)
+            std::printf("wgmma case %zu value %zu: GPU %.9g executor %.9g\n", i / kValues % kCases,
+                        i % kValues, double{x}, double{y});
+    }
+    std::printf("%zu values of wgmma compared, %zu of them NaN, %zu differ\n", gpu.out.size(), nans,
+                failures);
+    return failures == 0 ? 0 : 1;
+}
+
 }  // namespace
 }  // namespace quatt::test
 
 int main() {
-    return quatt::test::compare();
+    const int wgmma = quatt::test::compare_wgmma();
+    const int others = quatt::test::compare();
+    return wgmma != 0 ? wgmma : others;
 }

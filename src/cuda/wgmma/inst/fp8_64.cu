@@ -1,0 +1,6 @@
+#include "cuda/wgmma/launch.cuh"
+
+void quatt::wgmma::attention_fp8_64(tile::Launcher& launcher, const Params& params,
+                                    u32 multiprocessors) {
+    launch_attention<Config<64, 3, 64, 4>>(launcher, params, multiprocessors);
+}

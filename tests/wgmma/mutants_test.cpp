@@ -1,0 +1,64 @@
+// Planted faults of the wgmma kernel: each is reported, or changes the result.
+#include "warp_mma/chain.hpp"
+
+namespace quatt::test {
+namespace {
+
+using wgmma::Mutant;
+
+template <Mutant M>
+constexpr cuda::Start kMutant = {.wgmma =
+                                     wgmma::launch_attention<wgmma::Config<64, 3, 64, 4, 1, M>>};
+
+TEST(Mutants, NoneIsTheKernel) {
+    Case c = usual_case("fp8");
+    EXPECT_EQ(run_chain(c, "fp8", {}, kMutant<Mutant::kNone>).bits, run_chain(c, "fp8").bits);
+}
+
+TEST(Mutants, NoItemWait) {
+    expect_reported(kMutant<Mutant::kNoItemWait>, "fp8",
+                    {Fault::kInFlight, Fault::kReadRace, Fault::kUninitialised});
+}
+
+TEST(Mutants, NoItemFree) {
+    expect_reported(kMutant<Mutant::kNoItemFree>, "fp8", {Fault::kWriteRace, Fault::kDeadlock});
+}
+
+TEST(Mutants, NoFullWait) {
+    expect_reported(kMutant<Mutant::kNoFullWait>, "fp8",
+                    {Fault::kInFlight, Fault::kReadRace, Fault::kUninitialised});
+}
+
+TEST(Mutants, NoFreeWait) {
+    expect_reported(kMutant<Mutant::kNoFreeWait>, "fp8", {Fault::kWriteRace, Fault::kDeadlock});
+}
+
+TEST(Mutants, NoMask) {
+    for (const bool causal : {false, true}) {
+        Spec s = spec_of("fp8");
+        s.heads_q = 1;
+        s.tokens_q = causal ? 64 : 20;
+        s.tokens_k = causal ? 64 : 100;
+        s.causal = causal;
+        Case c = make_case(s);
+        expect_wrong(kMutant<Mutant::kNoMask>, "fp8", c);
+    }
+}
+
+TEST(Mutants, NoRedo) {
+    Spec s = spec_of("fp8");
+    s.heads_q = 1;
+    s.tokens_q = 20;
+    s.tokens_k = 200;
+    Case c = make_case(s);
+    // Key 10, in the tile met last, lies 180 above the rest.
+    Random random(8);
+    fill(c.k, [&](const Extents& i) {
+        return i[1] == 10 ? (i[3] == 0 ? 128 : 0) : on_grid(.25 * random.normal());
+    });
+    fill(c.q, [&](const Extents& i) { return i[3] == 0 ? 8 : on_grid(random.normal()); });
+    expect_wrong(kMutant<Mutant::kNoRedo>, "fp8", c, 200);
+}
+
+}  // namespace
+}  // namespace quatt::test
