@@ -12,10 +12,12 @@ constexpr std::uint32_t kWord = 4;
 
 }  // namespace
 
-void Shadow::reset(std::uint32_t bytes, std::uint32_t warps, const Options& options) {
+void Shadow::reset(std::uint32_t bytes, std::uint32_t warps, std::uint32_t first_actor,
+                   const Options& options) {
     enabled_ = options.check_races;
     fence_after_reads_ = options.fence_after_reads;
     warps_ = warps;
+    first_actor_ = first_actor;
     if (!enabled_) return;
     const std::uint32_t words = (bytes + kWord - 1) / kWord;
     cells_.assign(words, Cell{});
@@ -67,7 +69,15 @@ void Shadow::split(std::uint32_t word) {
 std::string Shadow::other(std::uint32_t cell) const {
     const Cell& c = cells_[cell];
     if (c.flags & kBulkWritten) return "bulk copy of " + describe(c.write_site);
-    return "write of thread " + std::to_string(c.writer) + " at " + describe(c.write_site);
+    return "write of " + name(c.writer) + " at " + describe(c.write_site);
+}
+
+std::string Shadow::name(std::uint32_t thread) const {
+    const std::uint32_t threads = warps_ * kLanes;
+    std::string text = "thread " + std::to_string(thread % threads);
+    if (thread - first_actor_ >= threads)
+        text += " of the cluster's block " + std::to_string(thread / threads);
+    return text;
 }
 
 void Shadow::read_fault(std::uint32_t cell, std::uint32_t thread, const Site& site) {
@@ -87,7 +97,7 @@ void Shadow::read_fault(std::uint32_t cell, std::uint32_t thread, const Site& si
 
 void Shadow::note_read(std::uint32_t cell, std::uint32_t thread, std::uint32_t now,
                        const Site& site) {
-    const std::uint32_t warp = thread / 32, lane_bit = 1u << thread % 32;
+    const std::uint32_t warp = (thread - first_actor_) / kLanes, lane_bit = 1u << thread % kLanes;
     Reads& reads = reads_[std::size_t{cell} * warps_ + warp];
     cells_[cell].reading_warps |= 1u << warp;
     if (reads.lanes == 0 || reads.time == now) {
@@ -99,7 +109,7 @@ void Shadow::note_read(std::uint32_t cell, std::uint32_t thread, std::uint32_t n
     const std::uint32_t* known = clocks_.known_by(thread);
     for (std::uint32_t lanes = reads.lanes & ~lane_bit; lanes != 0; lanes &= lanes - 1) {
         const std::uint32_t reader =
-            warp * 32 + static_cast<std::uint32_t>(std::countr_zero(lanes));
+            first_actor_ + warp * kLanes + static_cast<std::uint32_t>(std::countr_zero(lanes));
         if (known[reader] >= reads.time) continue;
         cells_[cell].flags |= kMoreReads;
         std::vector<ExtraRead>& extra = more_reads_[cell];
@@ -143,9 +153,7 @@ void Shadow::check_readers(std::uint32_t cell, std::uint32_t thread, bool fence,
     const std::uint32_t* known = clocks_.known_by(thread);
     const std::uint32_t* fenced = clocks_.fenced_for(thread);
     const auto check = [&](std::uint32_t reader, std::uint32_t time, const Site& where) {
-        const auto who = [&] {
-            return "read of thread " + std::to_string(reader) + " at " + describe(where);
-        };
+        const auto who = [&] { return "read of " + name(reader) + " at " + describe(where); };
         if (known[reader] < time && reader != thread)
             reporter_.add(Fault::kWriteRace, site, thread, where, who);
         else if (fence && fenced[reader] < time)
@@ -155,8 +163,9 @@ void Shadow::check_readers(std::uint32_t cell, std::uint32_t thread, bool fence,
         const auto warp = static_cast<std::uint32_t>(std::countr_zero(warps));
         const Reads& reads = reads_[std::size_t{cell} * warps_ + warp];
         for (std::uint32_t lanes = reads.lanes; lanes != 0; lanes &= lanes - 1)
-            check(warp * 32 + static_cast<std::uint32_t>(std::countr_zero(lanes)), reads.time,
-                  reads.site);
+            check(
+                first_actor_ + warp * kLanes + static_cast<std::uint32_t>(std::countr_zero(lanes)),
+                reads.time, reads.site);
     }
     if (cells_[cell].flags & kMoreReads)
         for (const ExtraRead& e : more_reads_[cell])
@@ -275,7 +284,7 @@ void Shadow::bulk_read_waited(std::uint32_t thread, std::uint32_t offset, std::u
 void Shadow::wgmma_reads(std::uint32_t first_thread, std::uint32_t actor, std::uint32_t number,
                          std::span<const std::uint32_t> chunks, const Site& site) {
     if (!enabled_) return;
-    const std::uint32_t g = first_thread / kLanes / kGroupWarps;
+    const std::uint32_t g = (first_thread - first_actor_) / kLanes / kGroupWarps;
     groups_[g].actor = actor;
     if (group_reads_.empty()) group_reads_.resize(cells_.size() * groups_.size());
     // All lanes perform the operation: each of them has to know of the write. Neighbouring words

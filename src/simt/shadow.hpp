@@ -19,7 +19,9 @@ class Shadow {
 public:
     Shadow(Clocks& clocks, Reporter& reporter) : clocks_(clocks), reporter_(reporter) {}
 
-    void reset(std::uint32_t bytes, std::uint32_t warps, const Options& options);
+    // Threads are the clocks' actors; those of this block are counted from `first_actor` on.
+    void reset(std::uint32_t bytes, std::uint32_t warps, std::uint32_t first_actor,
+               const Options& options);
 
     // ld.shared and the like, st.shared and the like.
     void read(std::uint32_t thread, std::uint32_t offset, std::uint32_t bytes, const Site& site);
@@ -92,11 +94,12 @@ private:
     void set_writer(std::uint32_t cell, std::uint32_t actor, std::uint32_t time, std::uint8_t flags,
                     const Site& site);
     [[nodiscard]] std::string other(std::uint32_t cell) const;
+    [[nodiscard]] std::string name(std::uint32_t thread) const;
 
     Clocks& clocks_;
     Reporter& reporter_;
     bool enabled_ = true, fence_after_reads_ = false;
-    std::uint32_t warps_ = 0;
+    std::uint32_t warps_ = 0, first_actor_ = 0;
     std::vector<Cell> cells_;             // one a word, then four for each split word
     std::vector<Reads> reads_;            // [cell][warp]
     std::vector<Group> groups_;           // warpgroups

@@ -304,9 +304,10 @@ void Block::issue_wgmma(Wgmma* const* lanes, const Site& site) {
     const std::uint32_t in_group = warp % kGroupWarps;
     if (op.is_valid) {
         const std::uint32_t actor = warpgroups_[group].actor;
-        shadow_.wgmma_reads(warp * kLanes, actor, number, op.b_chunks, site);
+        const std::uint32_t first = first_actor_ + warp * kLanes;
+        shadow_.wgmma_reads(first, actor, number, op.b_chunks, site);
         if (!op.a_chunks.empty())
-            shadow_.wgmma_reads(warp * kLanes, actor, number,
+            shadow_.wgmma_reads(first, actor, number,
                                 std::span(op.a_chunks)
                                     .subspan(std::size_t{2} * kWarpRows * in_group, 2 * kWarpRows),
                                 site);
@@ -440,7 +441,7 @@ void Block::finish_wait(std::uint32_t index, std::uint32_t number, const Site& s
     for (const auto& r : warp.registers)
         if (r->last_op != 0 && r->last_op <= number) give_back(index, *r, site);
     for (std::uint32_t lane = 0; lane < kLanes; lane++)
-        clocks_.learn(index * kLanes + lane, group.actor, number);
+        clocks_.learn(first_actor_ + index * kLanes + lane, group.actor, number);
     warp.waited = number;
     group.done = std::max(group.done, number);
     shadow_.wgmma_waited(index / kGroupWarps, group.done);
