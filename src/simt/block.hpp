@@ -249,7 +249,7 @@ private:
                                   std::uint32_t words, const Site& site);
     void use_a_registers(std::uint32_t warp, WgmmaOp& op, Wgmma* const* lanes, const Site& site);
     void use_accumulators(std::uint32_t warp, WgmmaOp& op, Wgmma* const* lanes, const Site& site);
-    void all_issued(std::uint32_t group, std::uint32_t number);
+    void all_issued(std::uint32_t group_index, std::uint32_t number);
     void land_wgmmas(Warpgroup& group, std::uint32_t number);
     void land_wgmma(const WgmmaOp& op);
     void land_due_wgmmas();

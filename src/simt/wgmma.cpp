@@ -319,12 +319,12 @@ void Block::issue_wgmma(Wgmma* const* lanes, const Site& site) {
 }
 
 // The last of the four warps has issued it: it may take place.
-void Block::all_issued(std::uint32_t index, std::uint32_t number) {
-    Warpgroup& group = warpgroups_[index];
+void Block::all_issued(std::uint32_t group_index, std::uint32_t number) {
+    Warpgroup& group = warpgroups_[group_index];
     const Completion how = draw_completion();
     if (how == Completion::kAtOnce) land_wgmmas(group, number);
     if (how == Completion::kMixed) group.ops[number - group.first].due = draw_due();
-    for (std::uint32_t w = index * kGroupWarps; w < (index + 1) * kGroupWarps; w++) {
+    for (std::uint32_t w = group_index * kGroupWarps; w < (group_index + 1) * kGroupWarps; w++) {
         WgmmaWarp& warp = wgmma_warps_[w];
         if (warp.waits_for == 0 || warp.waits_for > number) continue;
         const std::uint32_t wanted = warp.waits_for;
@@ -434,20 +434,20 @@ void Block::wgmma_wait(std::uint32_t groups_left, const Site& site) {
     });
 }
 
-void Block::finish_wait(std::uint32_t index, std::uint32_t number, const Site& site) {
-    WgmmaWarp& warp = wgmma_warps_[index];
-    Warpgroup& group = warpgroups_[index / kGroupWarps];
+void Block::finish_wait(std::uint32_t warp, std::uint32_t number, const Site& site) {
+    WgmmaWarp& state = wgmma_warps_[warp];
+    Warpgroup& group = warpgroups_[warp / kGroupWarps];
     land_wgmmas(group, number);
-    for (const auto& r : warp.registers)
-        if (r->last_op != 0 && r->last_op <= number) give_back(index, *r, site);
+    for (const auto& r : state.registers)
+        if (r->last_op != 0 && r->last_op <= number) give_back(warp, *r, site);
     for (std::uint32_t lane = 0; lane < kLanes; lane++)
-        clocks_.learn(first_actor_ + index * kLanes + lane, group.actor, number);
-    warp.waited = number;
+        clocks_.learn(first_actor_ + warp * kLanes + lane, group.actor, number);
+    state.waited = number;
     group.done = std::max(group.done, number);
-    shadow_.wgmma_waited(index / kGroupWarps, group.done);
+    shadow_.wgmma_waited(warp / kGroupWarps, group.done);
     std::uint32_t all = number;
     for (std::uint32_t w = 0; w < kGroupWarps; w++)
-        all = std::min(all, wgmma_warps_[index / kGroupWarps * kGroupWarps + w].waited);
+        all = std::min(all, wgmma_warps_[warp / kGroupWarps * kGroupWarps + w].waited);
     for (; group.first <= all; group.first++)
         group.ops.pop_front();
 }
