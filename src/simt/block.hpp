@@ -244,19 +244,21 @@ private:
     // ---- warpgroups (wgmma.cpp, registers.cpp)
     [[nodiscard]] std::uint32_t warp_in_group(const char* what, const Site& site);
     void issue_wgmma(Wgmma* const* lanes, const Site& site);
+    void join_statement(std::uint32_t warp, const char* what, std::uint32_t value,
+                        const Site& site);
     WgmmaOp& join_wgmma(std::uint32_t warp, const Wgmma& operands, const Site& site);
     WgmmaRegisters& use_registers(std::uint32_t warp, std::uint32_t* const* lanes,
                                   std::uint32_t words, const Site& site);
     void use_a_registers(std::uint32_t warp, WgmmaOp& op, Wgmma* const* lanes, const Site& site);
     void use_accumulators(std::uint32_t warp, WgmmaOp& op, Wgmma* const* lanes, const Site& site);
-    void all_issued(std::uint32_t group_index, std::uint32_t number);
-    void land_wgmmas(Warpgroup& group, std::uint32_t number);
-    void land_wgmma(const WgmmaOp& op);
+    void land_wgmmas(std::uint32_t warp, std::uint32_t number);
+    void land_wgmma(const WgmmaOp& op, std::uint32_t w);
     void land_due_wgmmas();
     void finish_wait(std::uint32_t warp, std::uint32_t number, const Site& site);
     void give_back(std::uint32_t warp, WgmmaRegisters& registers, const Site& site);
     void leave_wgmma(const Lane& lane);
-    void report_waiting_warpgroups();
+    void end_warpgroups();
+    void report_waiting_registers();
     [[nodiscard]] bool take_registers(std::uint32_t warp, std::uint32_t count);
     void check_change(std::uint32_t warp, std::uint32_t count, bool is_increase, const Site& site);
     void end_registers();

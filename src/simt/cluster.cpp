@@ -14,7 +14,7 @@ void Cluster::run(Dim3 index, void (*call)(const void*), const void* kernel) {
     const Dim3 shape = blocks[0]->launch().threads;
     const std::uint32_t threads = shape.x * shape.y * shape.z;
     const auto count = static_cast<std::uint32_t>(blocks.size());
-    clocks.reset(count * threads, count * (kMaxMbarriers + threads / kLanes / kGroupWarps));
+    clocks.reset(count * threads, count * (kMaxMbarriers + threads / kLanes));
     cancelling = false;
     barrier = ClusterBarrier{};
     for (std::uint32_t rank = 0; rank < count; rank++)

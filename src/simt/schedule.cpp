@@ -177,6 +177,7 @@ void Block::end_checks() {
         if (!is_known)
             report(Fault::kInFlight, m.load_site, "the block ends and nobody waited for this load");
     }
+    end_warpgroups();
     end_registers();
     end_remote_arrivals();
 }
@@ -201,7 +202,8 @@ void Block::report_deadlock() {
                "this barrier has " + std::to_string(b.arrived) + " of " +
                    std::to_string(b.expected) + " threads");
     }
-    report_waiting_warpgroups();
+    end_warpgroups();
+    report_waiting_registers();
 }
 
 void Block::block_warp(std::uint32_t warp) {
