@@ -46,7 +46,10 @@ struct Launcher {
             config.attrs = &attribute;
             config.numAttrs = cluster > 1 ? 1 : 0;
             error = cudaLaunchKernelEx(&config, Kernel, params);
-            failed = error == cudaSuccess ? failed : name;
+            if (error != cudaSuccess) {
+                failed = name;
+                (void)cudaGetLastError();  // or the caller would meet it again
+            }
         }
     }
 };
