@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,9 +50,13 @@ struct AsyncCopy {
     Site site;
 };
 
+class Block;
+
 struct Lane {
     Fiber fiber;
-    std::uint32_t thread = 0;
+    Block* block = nullptr;
+    std::uint32_t thread = 0;  // of its block
+    std::uint32_t actor = 0;   // in the vector clocks, which count through the blocks of a cluster
     bool done = false;
     Site site;  // where it waits, and for what
     const char* what = "";
@@ -79,7 +85,7 @@ struct Mbarrier {
     std::uint32_t count = 0, pending = 0;
     std::int64_t transactions = 0;
     std::uint32_t phase = 0;
-    std::uint32_t init_thread = 0, init_time = 0;
+    std::uint32_t init_actor = 0, init_time = 0;
     bool init_fenced = false;
     bool has_load = false;
     std::uint32_t last_load_phase = 0;
@@ -94,19 +100,53 @@ struct Launch {
     Dim3 threads;
     std::uint32_t shared_bytes = 0;
     std::uint32_t registers = 0;  // a thread, before any setmaxnreg
+    std::uint32_t cluster = 1;    // blocks
+};
+
+// barrier.cluster: of all warps of a cluster that have not ended.
+struct ClusterBarrier {
+    std::uint32_t arrived = 0;  // warps
+    Site site;                  // of the first arrival
+    Knowledge knowledge;
+};
+
+// The blocks that run at once: a cluster, or one block. They share the clocks and the OS thread.
+struct Cluster {
+    Cluster(const Launch& launch, const Options& options, Stacks& stacks);
+    Cluster(const Cluster&) = delete;
+    Cluster& operator=(const Cluster&) = delete;
+
+    // Runs them to their end, the first of them at `index`; `call(kernel)` is the body of each
+    // thread.
+    void run(Dim3 index, void (*call)(const void*), const void* kernel);
+
+    Clocks clocks;
+    Fiber main;               // the OS thread's own stack
+    bool cancelling = false;  // given up: every thread unwinds
+    ClusterBarrier barrier;
+    std::vector<std::unique_ptr<Block>> blocks;
 };
 
 class Block {
 public:
-    Block(const Launch& launch, const Options& options, Stacks& stacks);
+    // Its threads' stacks are those from `rank` times their number on.
+    Block(const Launch& launch, const Options& options, Cluster& cluster, std::uint32_t rank,
+          Stacks& stacks);
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
 
-    // Runs one block to its end; `call(kernel)` is the body of each thread.
-    void run(Dim3 index, void (*call)(const void*), const void* kernel);
+    // One run: begin, then threads from start_one on until nothing can run, then finish_run.
+    void begin(Dim3 index, void (*call)(const void*), const void* kernel);
+    void start_one();
+    [[nodiscard]] bool has_ended() const { return done_ == lanes_.size(); }
+    void report_deadlock();
+    void end_checks();
+    // Unwinds what has not ended, so that what the kernel owns is freed.
+    void finish_run();
 
     [[nodiscard]] const Launch& launch() const { return launch_; }
     [[nodiscard]] Dim3 index() const { return index_; }
+    [[nodiscard]] std::uint32_t cluster_rank() const { return rank_; }
     [[nodiscard]] const Reporter& reporter() const { return reporter_; }
     [[nodiscard]] Statistics& statistics() { return statistics_; }
     [[nodiscard]] std::uint8_t* shared(std::uint32_t offset) { return &shared_[offset]; }
@@ -132,6 +172,12 @@ public:
     void mbarrier_expect(std::uint32_t offset, std::uint32_t bytes, const Site& site);
     bool mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const Site& site);
     void fence_mbarrier_init(const Site& site);
+
+    // ---- clusters (cluster.cpp)
+    void cluster_sync(const Site& site);
+    void mbarrier_arrive_at(std::uint32_t offset, std::uint32_t rank, const Site& site);
+    void bulk_load_multicast(std::uint32_t shared, const std::uint8_t* global, std::uint32_t bytes,
+                             std::uint32_t mbarrier, std::uint32_t ranks, const Site& site);
     void fence_proxy_async(const Site& site);
 
     // ---- asynchronous copies; bounds and alignment are checked by the wrappers
@@ -164,6 +210,11 @@ private:
 
     // ---- scheduling (schedule.cpp)
     [[nodiscard]] Lane* pick(const Lane* current, bool leave_warp);
+    [[nodiscard]] Lane* pick_lane(const Lane* current, bool leave_warp);
+    [[nodiscard]] Lane* pick_in_cluster(const Lane* current, bool leave_warp);
+    void end_cluster_barrier_if_full();
+    [[nodiscard]] std::uint32_t living_warps() const;
+    void end_remote_arrivals();
     [[nodiscard]] std::uint32_t pick_warp(std::uint32_t ready_warps, std::uint32_t current);
     void switch_to(Lane* next);
     // Lets others run; returns when this lane is chosen again.
@@ -171,12 +222,11 @@ private:
     void enter_collective(const char* what, const Site& site, void* operands);
     [[nodiscard]] bool all_arrived(const Warp& warp) const { return warp.arrived == kAllLanes; }
     void after_collective(Lane& lane);
-    void report_deadlock();
-    void end_checks();
 
     // ---- synchronisation (sync.cpp)
     [[nodiscard]] Mbarrier* find_mbarrier(std::uint32_t offset, const char* what, const Site& site);
     void complete_phase_if_done(Mbarrier& mbarrier);
+    void arrive_on(std::uint32_t offset, std::uint32_t count, const Site& site);
     void arrive(Warp& warp, std::uint32_t id, std::uint32_t count, bool wait, const Site& site);
     void leave_checks(Lane& lane);
 
@@ -194,19 +244,21 @@ private:
     // ---- warpgroups (wgmma.cpp, registers.cpp)
     [[nodiscard]] std::uint32_t warp_in_group(const char* what, const Site& site);
     void issue_wgmma(Wgmma* const* lanes, const Site& site);
+    void join_statement(std::uint32_t warp, const char* what, std::uint32_t value,
+                        const Site& site);
     WgmmaOp& join_wgmma(std::uint32_t warp, const Wgmma& operands, const Site& site);
     WgmmaRegisters& use_registers(std::uint32_t warp, std::uint32_t* const* lanes,
                                   std::uint32_t words, const Site& site);
     void use_a_registers(std::uint32_t warp, WgmmaOp& op, Wgmma* const* lanes, const Site& site);
     void use_accumulators(std::uint32_t warp, WgmmaOp& op, Wgmma* const* lanes, const Site& site);
-    void all_issued(std::uint32_t group, std::uint32_t number);
-    void land_wgmmas(Warpgroup& group, std::uint32_t number);
-    void land_wgmma(const WgmmaOp& op);
+    void land_wgmmas(std::uint32_t warp, std::uint32_t number);
+    void land_wgmma(const WgmmaOp& op, std::uint32_t w);
     void land_due_wgmmas();
     void finish_wait(std::uint32_t warp, std::uint32_t number, const Site& site);
     void give_back(std::uint32_t warp, WgmmaRegisters& registers, const Site& site);
     void leave_wgmma(const Lane& lane);
-    void report_waiting_warpgroups();
+    void end_warpgroups();
+    void report_waiting_registers();
     [[nodiscard]] bool take_registers(std::uint32_t warp, std::uint32_t count);
     void check_change(std::uint32_t warp, std::uint32_t count, bool is_increase, const Site& site);
     void end_registers();
@@ -215,8 +267,10 @@ private:
 
     Launch launch_;
     Options options_;
+    Cluster& cluster_;
+    std::uint32_t rank_, first_actor_;
     Stacks& stacks_;
-    Clocks clocks_;
+    Clocks& clocks_;
     Reporter reporter_;
     Shadow shadow_{clocks_, reporter_};
     Random random_{0};
@@ -234,14 +288,19 @@ private:
     std::vector<Warpgroup> warpgroups_;     // [warp / 4]
     std::uint64_t free_registers_ = 0;      // for setmaxnreg
     Knowledge scratch_;
+    struct RemoteArrival {
+        std::uint32_t time;
+        Site site;
+    };
+    std::map<std::uint32_t, RemoteArrival> remote_arrivals_;  // the last of each actor
+    std::uint32_t waiting_warps_ = 0;                         // at the barrier of the cluster
 
     Completion completion_ = Completion::kAtOnce;
     WarpOrder order_ = WarpOrder::kRandom;
     std::uint32_t ready_warps_ = 0, starved_warp_ = 0, first_lane_ = 0, preempt_in_256_ = 0;
     std::uint64_t steps_ = 0, next_due_ = AsyncCopy::kNotDue;
     std::uint32_t done_ = 0;
-    bool cancelling_ = false;
-    Fiber main_;
+    bool& cancelling_;
     void (*call_)(const void*) = nullptr;
     const void* kernel_ = nullptr;
 

@@ -16,8 +16,9 @@ struct Knowledge {
 
 // One clock a thread. Actors are the threads of a block, followed by its mbarriers: an
 // asynchronous write "by" an mbarrier at time p + 1 is known to whoever has seen its phase p end;
-// and by warpgroups, whose wgmma number p reads "at time p" and is known to whoever has waited for
-// it. A thread's accesses carry its own time, which moves on whenever it tells others about them.
+// and by warps, whose quarter of wgmma number p reads "at time p" and is known to whoever has
+// waited for it. A thread's accesses carry its own time, which moves on whenever it tells others
+// about them.
 //
 // Beside it, what a thread knows to lie before a proxy fence: only that may be touched by the
 // asynchronous proxy.

@@ -93,7 +93,7 @@ void Block::copy(std::uint32_t shared, const std::uint8_t* global, std::uint32_t
                  std::uint32_t source_bytes, const Site& site) {
     step(site);
     Lane& lane = *t_lane;
-    shadow_.copy_issued(lane.thread, shared, bytes, site);
+    shadow_.copy_issued(lane.actor, shared, bytes, site);
     AsyncCopy copy;
     copy.kind = AsyncCopy::Kind::kCopy;
     copy.thread = lane.thread;
@@ -118,17 +118,18 @@ void Block::copy_wait(std::uint32_t groups_left, const Site& site) {
     std::erase_if(lane.copies, [&](AsyncCopy& copy) {
         if (copy.group + groups_left >= lane.copy_group) return false;
         land(copy);
-        shadow_.copy_waited(lane.thread, copy.shared, copy.bytes);
+        shadow_.copy_waited(lane.actor, copy.shared, copy.bytes);
         return true;
     });
 }
 
 void Block::start_load(AsyncCopy load, std::uint32_t mbarrier_offset) {
+    const std::uint32_t issuer = t_lane->actor;  // of any block of the cluster
     Mbarrier* m = find_mbarrier(mbarrier_offset, "bulk copy", load.site);
     if (m == nullptr) return;
     load.kind = AsyncCopy::Kind::kLoad;
     load.thread = t_lane->thread;
-    if (!m->init_fenced && clocks_.fenced_for(load.thread)[m->init_thread] < m->init_time)
+    if (!m->init_fenced && clocks_.fenced_for(issuer)[m->init_actor] < m->init_time)
         report(Fault::kProxyFence, load.site,
                "no fence after the mbarrier.init of " + describe(m->init_site));
     load.mbarrier = static_cast<std::uint32_t>(m - mbarriers_.data());
@@ -136,7 +137,7 @@ void Block::start_load(AsyncCopy load, std::uint32_t mbarrier_offset) {
     m->has_load = true;
     m->last_load_phase = m->phase;
     m->load_site = load.site;
-    shadow_.bulk_write_issued(load.thread, load.shared, load.bytes, m->actor, m->phase, load.site);
+    shadow_.bulk_write_issued(issuer, load.shared, load.bytes, m->actor, m->phase, load.site);
     schedule(load);
     if (!load.landed) loads_.push_back(load);
 }
@@ -150,6 +151,25 @@ void Block::bulk_load(std::uint32_t shared, const std::uint8_t* global, std::uin
     load.bytes = load.source_bytes = bytes;
     load.site = site;
     start_load(load, mbarrier);
+}
+
+void Block::bulk_load_multicast(std::uint32_t shared, const std::uint8_t* global,
+                                std::uint32_t bytes, std::uint32_t mbarrier, std::uint32_t ranks,
+                                const Site& site) {
+    step(site);
+    const auto blocks = static_cast<std::uint32_t>(cluster_.blocks.size());
+    if (ranks == 0 || ranks >> blocks != 0)
+        return report(
+            Fault::kBadOperand, site,
+            "ranks " + std::to_string(ranks) + " in a cluster of " + std::to_string(blocks));
+    AsyncCopy load;
+    load.shared = shared;
+    load.global = const_cast<std::uint8_t*>(global);
+    load.bytes = load.source_bytes = bytes;
+    load.site = site;
+    // Each destination has its own moment.
+    for (std::uint32_t rank = 0; rank < blocks; rank++)
+        if ((ranks >> rank & 1u) != 0) cluster_.blocks[rank]->start_load(load, mbarrier);
 }
 
 void Block::tensor_load(std::uint32_t shared, const TensorMap& map, const std::int32_t* origin,
@@ -169,7 +189,7 @@ void Block::start_store(AsyncCopy store) {
     store.kind = AsyncCopy::Kind::kStore;
     store.thread = lane.thread;
     store.group = lane.store_group;
-    shadow_.bulk_read_issued(lane.thread, store.shared, store.bytes, store.site);
+    shadow_.bulk_read_issued(lane.actor, store.shared, store.bytes, store.site);
     schedule(store);
     lane.stores.push_back(store);
 }
@@ -208,7 +228,7 @@ void Block::store_wait(std::uint32_t groups_left, const Site& site) {
     std::erase_if(lane.stores, [&](AsyncCopy& store) {
         if (store.group + groups_left >= lane.store_group) return false;
         land(store);
-        shadow_.bulk_read_waited(lane.thread, store.shared, store.bytes, store.site);
+        shadow_.bulk_read_waited(lane.actor, store.shared, store.bytes, store.site);
         return true;
     });
 }

@@ -11,6 +11,7 @@ namespace quatt::simt {
 namespace {
 
 constexpr std::uint32_t kMaxThreads = 1024;
+constexpr std::uint32_t kMaxCluster = 8;  // what every GPU with clusters has
 constexpr std::uint32_t kRegisters = 65536, kMaxRegisters = 256;  // of a multiprocessor, a thread
 
 void add(Statistics& sum, const Statistics& part) {
@@ -44,28 +45,35 @@ Result launch(const LaunchConfig& config, const Options& options, void (*call)(c
                                    " threads; it may be a multiple of 32 up to 1024");
     if (config.shared_bytes > kMaxSharedBytes)
         return refused(config, std::to_string(config.shared_bytes) + " bytes of shared memory");
+    if (config.cluster < 1 || config.cluster > kMaxCluster || config.grid.x % config.cluster != 0)
+        return refused(config, "a cluster of " + std::to_string(config.cluster) + " blocks in " +
+                                   std::to_string(config.grid.x) +
+                                   "; it may be 1 to 8 and a divisor");
     const std::uint64_t blocks = std::uint64_t{config.grid.x} * config.grid.y * config.grid.z;
     const std::uint32_t fitting = kRegisters / static_cast<std::uint32_t>(threads) / 8 * 8;
     const std::uint32_t registers =
         config.registers != 0 ? config.registers : std::min(fitting, kMaxRegisters);
-    const Launch description{config.kernel, config.grid, config.threads, config.shared_bytes,
-                             registers};
+    const Launch description{config.kernel,       config.grid, config.threads,
+                             config.shared_bytes, registers,   config.cluster};
 
     // Each block's reports stay apart until the end, so that the order of blocks decides which
     // occurrence is shown, and not the order of threads.
     std::vector<std::vector<Report>> reports(blocks);
     std::atomic<std::uint64_t> next{0};
     const auto work = [&](Statistics& statistics) {
-        Stacks stacks(static_cast<unsigned>(threads), options.stack_bytes);
-        Block block(description, options, stacks);
-        for (std::uint64_t i = next++; i < blocks; i = next++) {
-            const Dim3 index{static_cast<std::uint32_t>(i % config.grid.x),
-                             static_cast<std::uint32_t>(i / config.grid.x % config.grid.y),
-                             static_cast<std::uint32_t>(i / config.grid.x / config.grid.y)};
-            block.run(index, call, kernel);
-            reports[i] = block.reporter().reports();
+        Stacks stacks(static_cast<unsigned>(threads * config.cluster), options.stack_bytes);
+        Cluster cluster(description, options, stacks);
+        for (std::uint64_t i = next++; i < blocks / config.cluster; i = next++) {
+            const std::uint64_t first = i * config.cluster;
+            const Dim3 index{static_cast<std::uint32_t>(first % config.grid.x),
+                             static_cast<std::uint32_t>(first / config.grid.x % config.grid.y),
+                             static_cast<std::uint32_t>(first / config.grid.x / config.grid.y)};
+            cluster.run(index, call, kernel);
+            for (std::uint32_t rank = 0; rank < config.cluster; rank++)
+                reports[first + rank] = cluster.blocks[rank]->reporter().reports();
         }
-        statistics = block.statistics();
+        for (const auto& block : cluster.blocks)
+            add(statistics, block->statistics());
     };
 
     unsigned workers = options.workers != 0 ? options.workers : std::thread::hardware_concurrency();

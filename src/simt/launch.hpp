@@ -14,6 +14,8 @@ struct LaunchConfig {
     std::uint32_t shared_bytes = 0;
     // Of a thread at the start, for setmaxnreg; 0: as many as fit 65536 a block, at most 256.
     std::uint32_t registers = 0;
+    // Blocks of a cluster, neighbours along x: they run at once. 1 to 8, and a divisor of grid.x.
+    std::uint32_t cluster = 1;
 };
 
 // `call(kernel)` is the body of each thread. Blocks run in any order, spread over

@@ -14,15 +14,16 @@ namespace quatt::simt {
 
 class Reporter {
 public:
-    void begin(std::string kernel, Dim3 block) {
+    void begin(std::string kernel, Dim3 block, std::uint32_t threads) {
         kernel_ = std::move(kernel);
+        threads_ = threads;
         block_ = block;
         reports_.clear();
         seen_.clear();
     }
 
-    // `against` is the other side of a conflict. `detail` is called for the first occurrence only:
-    // a race repeats thousands of times.
+    // `thread` counts through the blocks of a cluster. `against` is the other side of a conflict.
+    // `detail` is called for the first occurrence only: a race repeats thousands of times.
     template <class Detail>
     void add(Fault fault, const Site& site, std::uint32_t thread, const Site& against,
              Detail detail) {
@@ -31,7 +32,7 @@ public:
             reports_[found->second].count++;
             return;
         }
-        reports_.push_back({fault, kernel_, block_, thread, site, against, detail(), 1});
+        reports_.push_back({fault, kernel_, block_, thread % threads_, site, against, detail(), 1});
     }
 
     // Adds the reports of one block to those of the launch.
@@ -49,6 +50,7 @@ private:
 
     std::string kernel_;
     Dim3 block_;
+    std::uint32_t threads_ = 1;  // of a block
     std::vector<Report> reports_;
     std::map<Key, std::size_t> seen_;
 };

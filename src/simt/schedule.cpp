@@ -50,9 +50,15 @@ std::uint32_t Block::pick_warp(std::uint32_t ready_warps, std::uint32_t current)
 }
 
 Lane* Block::pick(const Lane* current, bool leave_warp) {
-    const std::uint32_t own = current != nullptr ? current->thread / kLanes : 0;
+    if (cluster_.blocks.size() > 1) return pick_in_cluster(current, leave_warp);
     while (ready_warps_ == 0)
         if (!land_one_load()) return nullptr;
+    return pick_lane(current, leave_warp);
+}
+
+// Of this block, which has a warp that can run. `current` is of this block, or nullptr.
+Lane* Block::pick_lane(const Lane* current, bool leave_warp) {
+    const std::uint32_t own = current != nullptr ? current->thread / kLanes : 0;
     std::uint32_t warp = own;
     if (current == nullptr || leave_warp || warps_[own].ready == 0)
         warp = pick_warp(ready_warps_, own);
@@ -65,8 +71,10 @@ Lane* Block::pick(const Lane* current, bool leave_warp) {
 void Block::switch_to(Lane* next) {
     Lane* from = t_lane;
     t_lane = next;
+    t_block = next != nullptr ? next->block : nullptr;
     statistics_.switches++;
-    switch_fiber(from != nullptr ? from->fiber : main_, next != nullptr ? next->fiber : main_,
+    Fiber& main = cluster_.main;
+    switch_fiber(from != nullptr ? from->fiber : main, next != nullptr ? next->fiber : main,
                  from != nullptr && from->done);
 }
 
@@ -120,6 +128,7 @@ void Block::finish(Lane& lane, bool kernel_returned) {
     warp.alive &= ~bit;
     warp.ready &= ~bit;
     if (warp.ready == 0) ready_warps_ &= ~(1u << lane.thread / kLanes);
+    if (warp.alive == 0) end_cluster_barrier_if_full();
     if (cancelling_) {
         switch_to(nullptr);
     } else {
@@ -164,11 +173,13 @@ void Block::end_checks() {
         if (!m.has_load) continue;
         bool is_known = false;
         for (const Lane& lane : lanes_)
-            is_known = is_known || clocks_.known_by(lane.thread)[m.actor] > m.last_load_phase;
+            is_known = is_known || clocks_.known_by(lane.actor)[m.actor] > m.last_load_phase;
         if (!is_known)
             report(Fault::kInFlight, m.load_site, "the block ends and nobody waited for this load");
     }
+    end_warpgroups();
     end_registers();
+    end_remote_arrivals();
 }
 
 void Block::report_deadlock() {
@@ -191,7 +202,8 @@ void Block::report_deadlock() {
                "this barrier has " + std::to_string(b.arrived) + " of " +
                    std::to_string(b.expected) + " threads");
     }
-    report_waiting_warpgroups();
+    end_warpgroups();
+    report_waiting_registers();
 }
 
 void Block::block_warp(std::uint32_t warp) {
@@ -204,15 +216,23 @@ void Block::unblock_warp(std::uint32_t warp) {
     ready_warps_ |= 1u << warp;
 }
 
-Block::Block(const Launch& launch, const Options& options, Stacks& stacks)
-    : launch_(launch), options_(options), stacks_(stacks) {
+Block::Block(const Launch& launch, const Options& options, Cluster& cluster, std::uint32_t rank,
+             Stacks& stacks)
+    : launch_(launch),
+      options_(options),
+      cluster_(cluster),
+      rank_(rank),
+      first_actor_(rank * launch.threads.x * launch.threads.y * launch.threads.z),
+      stacks_(stacks),
+      clocks_(cluster.clocks),
+      cancelling_(cluster.cancelling) {
     const std::uint32_t threads = launch.threads.x * launch.threads.y * launch.threads.z;
     lanes_.resize(threads);
     warps_.resize(threads / kLanes);
     barriers_.resize(kNamedBarriers);
 }
 
-void Block::run(Dim3 index, void (*call)(const void*), const void* kernel) {
+void Block::begin(Dim3 index, void (*call)(const void*), const void* kernel) {
     const auto threads = static_cast<std::uint32_t>(lanes_.size());
     const auto warps = static_cast<std::uint32_t>(warps_.size());
     index_ = index;
@@ -229,17 +249,17 @@ void Block::run(Dim3 index, void (*call)(const void*), const void* kernel) {
     first_lane_ = random_.below(kLanes);
     starved_warp_ = random_.below(warps);
 
-    reporter_.begin(launch_.kernel, index);
-    const std::uint32_t groups = warps / kGroupWarps;  // of four whole warps
-    clocks_.reset(threads, kMaxMbarriers + groups);
-    shadow_.reset(launch_.shared_bytes, warps, options_);
+    reporter_.begin(launch_.kernel, index, threads);
+    shadow_.reset(launch_.shared_bytes, warps, first_actor_, options_);
     warpgroups_.clear();
-    warpgroups_.resize(groups);
+    warpgroups_.resize(warps / kGroupWarps);  // of four whole warps
     wgmma_warps_.clear();
     wgmma_warps_.resize(warps);
     for (WgmmaWarp& warp : wgmma_warps_)
         warp.count = launch_.registers;
     free_registers_ = 0;
+    remote_arrivals_.clear();
+    waiting_warps_ = 0;
     // NaN in every format that is stored there, so that a value which was never written shows.
     shared_.assign(launch_.shared_bytes, 0xFF);
     barriers_.assign(kNamedBarriers, NamedBarrier{});
@@ -250,7 +270,6 @@ void Block::run(Dim3 index, void (*call)(const void*), const void* kernel) {
     steps_ = 0;
     next_due_ = AsyncCopy::kNotDue;
     done_ = 0;
-    cancelling_ = false;
     for (std::uint32_t w = 0; w < warps; w++) {
         warps_[w] = Warp{};
         warps_[w].ready = warps_[w].alive = kAllLanes;
@@ -258,31 +277,28 @@ void Block::run(Dim3 index, void (*call)(const void*), const void* kernel) {
     ready_warps_ = warps == 32 ? kAllLanes : (1u << warps) - 1u;
     for (std::uint32_t t = 0; t < threads; t++) {
         lanes_[t] = Lane{};
+        lanes_[t].block = this;
         lanes_[t].thread = t;
-        make_fiber(lanes_[t].fiber, stacks_.low(t), stacks_.top(t), &Block::lane_main);
+        lanes_[t].actor = first_actor_ + t;
+        make_fiber(lanes_[t].fiber, stacks_.low(first_actor_ + t), stacks_.top(first_actor_ + t),
+                   &Block::lane_main);
     }
+}
 
-    t_block = this;
-    t_lane = nullptr;
-    adopt_thread(main_);
+void Block::start_one() {
     switch_to(pick(nullptr, true));
-    // Back here when nothing can run: all have ended, or all wait, or the block was given up.
-    t_lane = nullptr;
-    if (done_ < threads && !cancelling_) {
-        report_deadlock();
-        cancelling_ = true;
-    }
-    if (!cancelling_) end_checks();
+}
+
+void Block::finish_run() {
     for (Lane& lane : lanes_) {
-        if (!lane.done) switch_to(&lane);  // unwinds, so that what the kernel owns is freed
+        if (!lane.done) switch_to(&lane);
         t_lane = nullptr;
         destroy_fiber(lane.fiber);
     }
-    t_block = nullptr;
     statistics_.steps += steps_;
     if (options_.measure_stack)
-        for (std::uint32_t t = 0; t < threads; t++)
-            statistics_.stack_bytes = std::max(statistics_.stack_bytes, stacks_.used(t));
+        for (const Lane& lane : lanes_)
+            statistics_.stack_bytes = std::max(statistics_.stack_bytes, stacks_.used(lane.actor));
 }
 
 }  // namespace quatt::simt

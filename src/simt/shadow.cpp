@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "simt/wgmma.hpp"
-
 namespace quatt::simt {
 namespace {
 
@@ -12,17 +10,20 @@ constexpr std::uint32_t kWord = 4;
 
 }  // namespace
 
-void Shadow::reset(std::uint32_t bytes, std::uint32_t warps, const Options& options) {
+void Shadow::reset(std::uint32_t bytes, std::uint32_t warps, std::uint32_t first_actor,
+                   const Options& options) {
     enabled_ = options.check_races;
     fence_after_reads_ = options.fence_after_reads;
     warps_ = warps;
+    first_actor_ = first_actor;
     if (!enabled_) return;
     const std::uint32_t words = (bytes + kWord - 1) / kWord;
     cells_.assign(words, Cell{});
     reads_.assign(std::size_t{words} * warps_, Reads{});
     split_.assign(words, 0);
     more_reads_.clear();
-    groups_.assign(warps / kGroupWarps, Group{});
+    groups_ = warps / kGroupWarps;
+    readers_.assign(warps, WgmmaReader{});
     group_reads_.clear();
 }
 
@@ -56,8 +57,8 @@ void Shadow::split(std::uint32_t word) {
         }
         if (cell.flags & kMoreReads) more_reads_[first + byte] = more_reads_[word];
         if (group_reads_.empty()) continue;
-        for (std::size_t g = 0; g < groups_.size(); g++) {
-            const GroupRead read = group_reads_[word * groups_.size() + g];
+        for (std::uint32_t g = 0; g < groups_; g++) {
+            const GroupRead read = group_reads_[std::size_t{word} * groups_ + g];
             group_reads_.push_back(read);
         }
     }
@@ -67,7 +68,15 @@ void Shadow::split(std::uint32_t word) {
 std::string Shadow::other(std::uint32_t cell) const {
     const Cell& c = cells_[cell];
     if (c.flags & kBulkWritten) return "bulk copy of " + describe(c.write_site);
-    return "write of thread " + std::to_string(c.writer) + " at " + describe(c.write_site);
+    return "write of " + name(c.writer) + " at " + describe(c.write_site);
+}
+
+std::string Shadow::name(std::uint32_t thread) const {
+    const std::uint32_t threads = warps_ * kLanes;
+    std::string text = "thread " + std::to_string(thread % threads);
+    if (thread - first_actor_ >= threads)
+        text += " of the cluster's block " + std::to_string(thread / threads);
+    return text;
 }
 
 void Shadow::read_fault(std::uint32_t cell, std::uint32_t thread, const Site& site) {
@@ -87,7 +96,7 @@ void Shadow::read_fault(std::uint32_t cell, std::uint32_t thread, const Site& si
 
 void Shadow::note_read(std::uint32_t cell, std::uint32_t thread, std::uint32_t now,
                        const Site& site) {
-    const std::uint32_t warp = thread / 32, lane_bit = 1u << thread % 32;
+    const std::uint32_t warp = (thread - first_actor_) / kLanes, lane_bit = 1u << thread % kLanes;
     Reads& reads = reads_[std::size_t{cell} * warps_ + warp];
     cells_[cell].reading_warps |= 1u << warp;
     if (reads.lanes == 0 || reads.time == now) {
@@ -99,7 +108,7 @@ void Shadow::note_read(std::uint32_t cell, std::uint32_t thread, std::uint32_t n
     const std::uint32_t* known = clocks_.known_by(thread);
     for (std::uint32_t lanes = reads.lanes & ~lane_bit; lanes != 0; lanes &= lanes - 1) {
         const std::uint32_t reader =
-            warp * 32 + static_cast<std::uint32_t>(std::countr_zero(lanes));
+            first_actor_ + warp * kLanes + static_cast<std::uint32_t>(std::countr_zero(lanes));
         if (known[reader] >= reads.time) continue;
         cells_[cell].flags |= kMoreReads;
         std::vector<ExtraRead>& extra = more_reads_[cell];
@@ -143,9 +152,7 @@ void Shadow::check_readers(std::uint32_t cell, std::uint32_t thread, bool fence,
     const std::uint32_t* known = clocks_.known_by(thread);
     const std::uint32_t* fenced = clocks_.fenced_for(thread);
     const auto check = [&](std::uint32_t reader, std::uint32_t time, const Site& where) {
-        const auto who = [&] {
-            return "read of thread " + std::to_string(reader) + " at " + describe(where);
-        };
+        const auto who = [&] { return "read of " + name(reader) + " at " + describe(where); };
         if (known[reader] < time && reader != thread)
             reporter_.add(Fault::kWriteRace, site, thread, where, who);
         else if (fence && fenced[reader] < time)
@@ -155,8 +162,9 @@ void Shadow::check_readers(std::uint32_t cell, std::uint32_t thread, bool fence,
         const auto warp = static_cast<std::uint32_t>(std::countr_zero(warps));
         const Reads& reads = reads_[std::size_t{cell} * warps_ + warp];
         for (std::uint32_t lanes = reads.lanes; lanes != 0; lanes &= lanes - 1)
-            check(warp * 32 + static_cast<std::uint32_t>(std::countr_zero(lanes)), reads.time,
-                  reads.site);
+            check(
+                first_actor_ + warp * kLanes + static_cast<std::uint32_t>(std::countr_zero(lanes)),
+                reads.time, reads.site);
     }
     if (cells_[cell].flags & kMoreReads)
         for (const ExtraRead& e : more_reads_[cell])
@@ -169,14 +177,18 @@ void Shadow::check_groups(std::uint32_t cell, std::uint32_t thread, const Site& 
     const std::uint32_t* known = clocks_.known_by(thread);
     for (std::uint32_t bits = cells_[cell].reading_groups; bits != 0; bits &= bits - 1) {
         const auto g = static_cast<std::uint32_t>(std::countr_zero(bits));
-        const GroupRead& read = group_reads_[cell * groups_.size() + g];
-        if (known[groups_[g].actor] >= read.number) continue;
-        const bool is_in_flight = read.number > groups_[g].waited;
-        reporter_.add(
-            is_in_flight ? Fault::kInFlight : Fault::kWriteRace, site, thread, read.site, [&] {
-                return "the wgmma of " + describe(read.site) + " by warpgroup " +
-                       std::to_string(g) + (is_in_flight ? " still reads this" : " reads this");
-            });
+        const GroupRead& read = group_reads_[std::size_t{cell} * groups_ + g];
+        for (std::uint32_t w = 0; w < kGroupWarps; w++) {
+            const WgmmaReader& reader = readers_[g * kGroupWarps + w];
+            if (read.number[w] == 0 || known[reader.actor] >= read.number[w]) continue;
+            const bool is_in_flight = read.number[w] > reader.waited;
+            reporter_.add(is_in_flight ? Fault::kInFlight : Fault::kWriteRace, site, thread,
+                          read.site, [&] {
+                              return "the wgmma of " + describe(read.site) + " by warp " +
+                                     std::to_string(g * kGroupWarps + w) +
+                                     (is_in_flight ? " still reads this" : " reads this");
+                          });
+        }
     }
 }
 
@@ -275,9 +287,10 @@ void Shadow::bulk_read_waited(std::uint32_t thread, std::uint32_t offset, std::u
 void Shadow::wgmma_reads(std::uint32_t first_thread, std::uint32_t actor, std::uint32_t number,
                          std::span<const std::uint32_t> chunks, const Site& site) {
     if (!enabled_) return;
-    const std::uint32_t g = first_thread / kLanes / kGroupWarps;
-    groups_[g].actor = actor;
-    if (group_reads_.empty()) group_reads_.resize(cells_.size() * groups_.size());
+    const std::uint32_t warp = (first_thread - first_actor_) / kLanes;
+    const std::uint32_t g = warp / kGroupWarps, w = warp % kGroupWarps;
+    readers_[warp].actor = actor;
+    if (group_reads_.empty()) group_reads_.resize(cells_.size() * groups_);
     // All lanes perform the operation: each of them has to know of the write. Neighbouring words
     // mostly come from one write, and are asked about once.
     const Cell* checked = nullptr;
@@ -300,16 +313,17 @@ void Shadow::wgmma_reads(std::uint32_t first_thread, std::uint32_t actor, std::u
             if (checked == nullptr || c.writer != checked->writer ||
                 c.write_time != checked->write_time || c.flags != checked->flags)
                 check(cell);
-            GroupRead& read = group_reads_[cell * groups_.size() + g];
-            // A warp may be behind its warpgroup, and bring an older operation.
-            if ((c.reading_groups >> g & 1u) == 0 || read.number < number) read = {site, number};
+            GroupRead& read = group_reads_[std::size_t{cell} * groups_ + g];
+            if ((c.reading_groups >> g & 1u) == 0) read = GroupRead{};
+            read.site = site;
+            read.number[w] = number;
             c.reading_groups |= static_cast<std::uint8_t>(1u << g);
         });
     }
 }
 
-void Shadow::wgmma_waited(std::uint32_t group, std::uint32_t number) {
-    if (enabled_) groups_[group].waited = std::max(groups_[group].waited, number);
+void Shadow::wgmma_waited(std::uint32_t warp, std::uint32_t number) {
+    if (enabled_) readers_[warp].waited = number;
 }
 
 void Shadow::claim_mbarrier(std::uint32_t thread, std::uint32_t offset, const Site& site) {

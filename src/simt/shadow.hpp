@@ -9,6 +9,7 @@
 #include "simt/clocks.hpp"
 #include "simt/reporter.hpp"
 #include "simt/types.hpp"
+#include "simt/wgmma.hpp"
 
 namespace quatt::simt {
 
@@ -19,7 +20,9 @@ class Shadow {
 public:
     Shadow(Clocks& clocks, Reporter& reporter) : clocks_(clocks), reporter_(reporter) {}
 
-    void reset(std::uint32_t bytes, std::uint32_t warps, const Options& options);
+    // Threads are the clocks' actors; those of this block are counted from `first_actor` on.
+    void reset(std::uint32_t bytes, std::uint32_t warps, std::uint32_t first_actor,
+               const Options& options);
 
     // ld.shared and the like, st.shared and the like.
     void read(std::uint32_t thread, std::uint32_t offset, std::uint32_t bytes, const Site& site);
@@ -36,11 +39,11 @@ public:
                           const Site& site);
     void bulk_read_waited(std::uint32_t thread, std::uint32_t offset, std::uint32_t bytes,
                           const Site& site);
-    // Operation `number` of a warpgroup, `actor` in the clocks, reads 16 bytes at each of `chunks`
-    // from its issue by the warp of `first_thread` until somebody has waited for it.
+    // The warp of `first_thread` issues wgmma `number`, which reads 16 bytes at each of `chunks` as
+    // `actor` of the clocks, until that warp has waited for it.
     void wgmma_reads(std::uint32_t first_thread, std::uint32_t actor, std::uint32_t number,
                      std::span<const std::uint32_t> chunks, const Site& site);
-    void wgmma_waited(std::uint32_t group, std::uint32_t number);
+    void wgmma_waited(std::uint32_t warp, std::uint32_t number);
     // The eight bytes of an mbarrier: from here on nothing else may touch them.
     void claim_mbarrier(std::uint32_t thread, std::uint32_t offset, const Site& site);
 
@@ -66,13 +69,13 @@ private:
         Site site;
         std::uint32_t lanes = 0, time = 0;
     };
-    struct GroupRead {  // of one cell by one warpgroup since the last write: the newest
+    struct GroupRead {  // of one cell by the warps of a warpgroup since the last write: the newest
         Site site;
-        std::uint32_t number = 0;
+        std::uint32_t number[kGroupWarps] = {};
     };
-    struct Group {
+    struct WgmmaReader {
         std::uint32_t actor = 0;
-        std::uint32_t waited = 0;  // the newest number that somebody has waited for
+        std::uint32_t waited = 0;  // the newest number that the warp has waited for
     };
     struct ExtraRead {
         Site site;
@@ -92,14 +95,16 @@ private:
     void set_writer(std::uint32_t cell, std::uint32_t actor, std::uint32_t time, std::uint8_t flags,
                     const Site& site);
     [[nodiscard]] std::string other(std::uint32_t cell) const;
+    [[nodiscard]] std::string name(std::uint32_t thread) const;
 
     Clocks& clocks_;
     Reporter& reporter_;
     bool enabled_ = true, fence_after_reads_ = false;
-    std::uint32_t warps_ = 0;
+    std::uint32_t warps_ = 0, first_actor_ = 0;
     std::vector<Cell> cells_;             // one a word, then four for each split word
     std::vector<Reads> reads_;            // [cell][warp]
-    std::vector<Group> groups_;           // warpgroups
+    std::uint32_t groups_ = 0;            // warpgroups
+    std::vector<WgmmaReader> readers_;    // warps
     std::vector<GroupRead> group_reads_;  // [cell][group], from the first wgmma on
     std::vector<std::uint32_t> split_;    // [word]: its first byte cell
     std::unordered_map<std::uint32_t, std::vector<ExtraRead>> more_reads_;

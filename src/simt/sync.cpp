@@ -11,7 +11,7 @@ constexpr std::int64_t kMaxTransactions = (1 << 20) - 1;
 }  // namespace
 
 void Block::sync_lanes() {
-    clocks_.meet(t_lane->thread / kLanes * kLanes, kLanes, scratch_);
+    clocks_.meet(t_lane->actor / kLanes * kLanes, kLanes, scratch_);
 }
 
 void Block::barrier(std::uint32_t id, std::uint32_t count, bool wait, const Site& site) {
@@ -51,33 +51,31 @@ void Block::arrive(Warp& warp, std::uint32_t id, std::uint32_t count, bool wait,
     barrier.warps |= 1u << index;
     barrier.arrived += kLanes;
     for (std::uint32_t i = 0; i < kLanes; i++)
-        clocks_.release(index * kLanes + i, barrier.knowledge);
+        clocks_.release(first_actor_ + index * kLanes + i, barrier.knowledge);
     if (wait) {
         barrier.waiting |= 1u << index;
-        warp.ready = 0;
-        ready_warps_ &= ~(1u << index);
+        block_warp(index);
     }
     if (barrier.arrived < barrier.expected) return;
 
     for (std::uint32_t waiting = barrier.waiting; waiting != 0; waiting &= waiting - 1) {
         const auto w = static_cast<std::uint32_t>(std::countr_zero(waiting));
         for (std::uint32_t i = 0; i < kLanes; i++)
-            clocks_.adopt(w * kLanes + i, barrier.knowledge);
-        warps_[w].ready = warps_[w].alive;
-        ready_warps_ |= 1u << w;
+            clocks_.adopt(first_actor_ + w * kLanes + i, barrier.knowledge);
+        unblock_warp(w);
     }
     barrier = NamedBarrier{};
 }
 
 void Block::fence_proxy_async(const Site& site) {
     step(site);
-    clocks_.fence(t_lane->thread);
+    clocks_.fence(t_lane->actor);
 }
 
 void Block::fence_mbarrier_init(const Site& site) {
     step(site);
     for (Mbarrier& m : mbarriers_)
-        if (m.init_thread == t_lane->thread) m.init_fenced = true;
+        if (m.init_actor == t_lane->actor) m.init_fenced = true;
 }
 
 void Block::mbarrier_init(std::uint32_t offset, std::uint32_t count, const Site& site) {
@@ -90,14 +88,14 @@ void Block::mbarrier_init(std::uint32_t offset, std::uint32_t count, const Site&
     if (mbarrier_at_[offset / 8] >= 0)
         report(Fault::kMbarrierMisuse, site, "initialised a second time");
     else
-        shadow_.claim_mbarrier(t_lane->thread, offset, site);
+        shadow_.claim_mbarrier(t_lane->actor, offset, site);
     mbarrier_at_[offset / 8] = static_cast<std::int8_t>(mbarriers_.size());
     Mbarrier& m = mbarriers_.emplace_back();
     m.offset = offset;
     m.actor = clocks_.add_actor();
     m.count = m.pending = count;
-    m.init_thread = t_lane->thread;
-    m.init_time = clocks_.now(t_lane->thread);
+    m.init_actor = t_lane->actor;
+    m.init_time = clocks_.now(t_lane->actor);
     m.init_site = site;
 }
 
@@ -109,7 +107,7 @@ Mbarrier* Block::find_mbarrier(std::uint32_t offset, const char* what, const Sit
         return nullptr;
     }
     Mbarrier& m = mbarriers_[static_cast<std::size_t>(index)];
-    if (clocks_.known_by(t_lane->thread)[m.init_thread] < m.init_time)
+    if (clocks_.known_by(t_lane->actor)[m.init_actor] < m.init_time)
         report(Fault::kReadRace, site,
                std::string(what) + " not ordered after the init of " + describe(m.init_site));
     return &m;
@@ -132,13 +130,29 @@ void Block::complete_phase_if_done(Mbarrier& m) {
 
 void Block::mbarrier_arrive(std::uint32_t offset, std::uint32_t count, const Site& site) {
     step(site);
+    arrive_on(offset, count, site);
+}
+
+void Block::mbarrier_arrive_at(std::uint32_t offset, std::uint32_t rank, const Site& site) {
+    step(site);
+    if (rank >= cluster_.blocks.size())
+        return report(Fault::kBadOperand, site,
+                      "rank " + std::to_string(rank) + " in a cluster of " +
+                          std::to_string(cluster_.blocks.size()));
+    Block& target = *cluster_.blocks[rank];
+    if (&target != this)
+        target.remote_arrivals_[t_lane->actor] = {clocks_.now(t_lane->actor), site};
+    target.arrive_on(offset, 1, site);
+}
+
+void Block::arrive_on(std::uint32_t offset, std::uint32_t count, const Site& site) {
     Mbarrier* m = find_mbarrier(offset, "arrive", site);
     if (m == nullptr) return;
     if (count == 0 || count > m->pending)
         return report(Fault::kMbarrierMisuse, site,
                       std::to_string(count) + " arrivals where " + std::to_string(m->pending) +
                           " are pending");
-    clocks_.release(t_lane->thread, m->arriving);
+    clocks_.release(t_lane->actor, m->arriving);
     m->pending -= count;
     complete_phase_if_done(*m);
 }
@@ -172,7 +186,7 @@ bool Block::mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const 
         yield(lane, true);
         if ((m->phase & 1u) == parity) return false;
     }
-    clocks_.acquire(lane.thread, m->completed);
+    clocks_.acquire(lane.actor, m->completed);
     return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "formats/e4m3.hpp"
 #include "formats/hopper_accumulator.hpp"
@@ -256,15 +257,31 @@ void Block::wgmma(Wgmma operands, const Site& site) {
     collective("wgmma", site, operands, [&](Wgmma* const* lanes) { issue_wgmma(lanes, site); });
 }
 
+// wgmma, fence, commit and wait are run by all warps of a warpgroup, in one order.
+void Block::join_statement(std::uint32_t warp, const char* what, std::uint32_t value,
+                           const Site& site) {
+    Warpgroup& group = warpgroups_[warp / kGroupWarps];
+    const std::uint32_t number = wgmma_warps_[warp].statements++;
+    if (number - group.first_statement == group.statements.size())
+        return group.statements.push_back({what, value, site});
+    const Warpgroup::Statement& other = group.statements[number - group.first_statement];
+    if (std::strcmp(other.what, what) != 0 || other.value != value || !is_same(other.site, site))
+        give_up(Fault::kDivergence, site,
+                std::string(what) + " where another warp of the warpgroup ran " + other.what +
+                    " of " + describe(other.site));
+    std::uint32_t all = number + 1;
+    for (std::uint32_t w = 0; w < kGroupWarps; w++)
+        all = std::min(all, wgmma_warps_[warp / kGroupWarps * kGroupWarps + w].statements);
+    for (; group.first_statement < all; group.first_statement++)
+        group.statements.pop_front();
+}
+
 // The operation that this warp is the first to issue, or that others of its warpgroup have issued.
 WgmmaOp& Block::join_wgmma(std::uint32_t warp, const Wgmma& operands, const Site& site) {
     Warpgroup& group = warpgroups_[warp / kGroupWarps];
     const std::uint32_t number = ++wgmma_warps_[warp].issued;
     if (number - group.first < group.ops.size()) {
         WgmmaOp& op = group.ops[number - group.first];
-        if (!is_same(op.site, site))
-            give_up(Fault::kDivergence, site,
-                    "another warp of the warpgroup is at the wgmma of " + describe(op.site));
         if (!agrees(op.operands, operands))
             give_up(Fault::kDivergence, site,
                     "the warps of the warpgroup bring different operands");
@@ -283,7 +300,6 @@ WgmmaOp& Block::join_wgmma(std::uint32_t warp, const Wgmma& operands, const Site
     };
     op.b_chunks = add(operands.b, operands.n, "B");
     if (operands.a_registers == nullptr) op.a_chunks = add(operands.a, kWgmmaM, "A");
-    if (group.actor == 0) group.actor = clocks_.add_actor();
     return op;
 }
 
@@ -299,95 +315,88 @@ void Block::issue_wgmma(Wgmma* const* lanes, const Site& site) {
     if (options_.check_races && wgmma_warps_[warp].fences == 0)
         report(Fault::kWgmmaFence, site, "there was none before the first wgmma");
 
+    join_statement(warp, "wgmma", 0, site);
     WgmmaOp& op = join_wgmma(warp, mine, site);
-    const std::uint32_t group = warp / kGroupWarps, number = wgmma_warps_[warp].issued;
+    WgmmaWarp& state = wgmma_warps_[warp];
     const std::uint32_t in_group = warp % kGroupWarps;
+    if (state.actor == 0) state.actor = clocks_.add_actor();
     if (op.is_valid) {
-        const std::uint32_t actor = warpgroups_[group].actor;
-        shadow_.wgmma_reads(warp * kLanes, actor, number, op.b_chunks, site);
+        const std::uint32_t first = first_actor_ + warp * kLanes;
+        shadow_.wgmma_reads(first, state.actor, state.issued, op.b_chunks, site);
         if (!op.a_chunks.empty())
-            shadow_.wgmma_reads(warp * kLanes, actor, number,
+            shadow_.wgmma_reads(first, state.actor, state.issued,
                                 std::span(op.a_chunks)
                                     .subspan(std::size_t{2} * kWarpRows * in_group, 2 * kWarpRows),
                                 site);
     }
     if (mine.a_registers != nullptr) use_a_registers(warp, op, lanes, site);
     use_accumulators(warp, op, lanes, site);
-    op.issued |= 1u << in_group;
-    if (op.issued == (1u << kGroupWarps) - 1) all_issued(group, number);
-}
-
-// The last of the four warps has issued it: it may take place.
-void Block::all_issued(std::uint32_t index, std::uint32_t number) {
-    Warpgroup& group = warpgroups_[index];
+    // NOTE: measured on Hopper: the warps do not wait for each other. Each quarter is done by
+    // itself, and another warp may not even have issued its own.
     const Completion how = draw_completion();
-    if (how == Completion::kAtOnce) land_wgmmas(group, number);
-    if (how == Completion::kMixed) group.ops[number - group.first].due = draw_due();
-    for (std::uint32_t w = index * kGroupWarps; w < (index + 1) * kGroupWarps; w++) {
-        WgmmaWarp& warp = wgmma_warps_[w];
-        if (warp.waits_for == 0 || warp.waits_for > number) continue;
-        const std::uint32_t wanted = warp.waits_for;
-        warp.waits_for = 0;
-        finish_wait(w, wanted, warp.wait_site);
-        unblock_warp(w);
-    }
+    if (how == Completion::kAtOnce) land_wgmmas(warp, state.issued);
+    if (how == Completion::kMixed) op.due[in_group] = draw_due();
 }
 
 // ---- the operation itself
 
-// In order, up to `number`.
-void Block::land_wgmmas(Warpgroup& group, std::uint32_t number) {
-    while (group.landed < number) {
-        group.landed++;
-        statistics_.wgmmas++;
-        land_wgmma(group.ops[group.landed - group.first]);
+// The warp's quarters, in order, up to `number`.
+void Block::land_wgmmas(std::uint32_t warp, std::uint32_t number) {
+    WgmmaWarp& state = wgmma_warps_[warp];
+    const Warpgroup& group = warpgroups_[warp / kGroupWarps];
+    while (state.landed < number) {
+        state.landed++;
+        statistics_.wgmmas += warp % kGroupWarps == 0 ? 1 : 0;
+        land_wgmma(group.ops[state.landed - group.first], warp % kGroupWarps);
     }
 }
 
-void Block::land_wgmma(const WgmmaOp& op) {
+// One warp's quarter: rows 16 w to 16 w + 15.
+void Block::land_wgmma(const WgmmaOp& op, std::uint32_t w) {
     const std::uint32_t n = op.operands.n;
     const std::array<float, 256>& value = decoded();
     std::vector<float> b(std::size_t{kWgmmaK} * n, value[formats::E4m3::kNan]);
     for (std::size_t i = 0; i < op.b_chunks.size() && op.is_valid; i++) {
         const std::uint8_t* codes = shared(op.b_chunks[i]);
+        float* column = &b[i % 2 * kChunkBytes * n + i / 2];
         for (std::size_t k = 0; k < kChunkBytes; k++)
-            b[(i % 2 * kChunkBytes + k) * n + i / 2] = value[codes[k]];
+            column[k * n] = value[codes[k]];
     }
-    for (std::uint32_t w = 0; w < kGroupWarps; w++) {
-        float a[kWarpRows][kWgmmaK] = {};
-        if (op.a[w] != nullptr) {
-            const std::vector<std::uint32_t> codes = values(*op.a[w]);
-            for (std::uint32_t i = 0; i < kLanes * 16; i++) {
-                const std::uint32_t lane = i / 16, word = i / 4 % 4, byte = i % 4;
-                a[lane / 4 + 8 * (word % 2)][4 * (lane % 4) + 16 * (word / 2) + byte] =
-                    value[codes[std::size_t{lane} * 4 + word] >> (8 * byte) & 0xFFu];
-            }
-        } else if (op.is_valid) {
-            for (std::uint32_t i = 0; i < kWarpRows * kWgmmaK; i++) {
-                const std::uint32_t row = i / kWgmmaK, k = i % kWgmmaK;
-                const std::uint32_t chunk = 2 * (w * kWarpRows + row) + k / kChunkBytes;
-                a[row][k] = value[*shared(op.a_chunks[chunk] + k % kChunkBytes)];
-            }
+    float a[kWarpRows][kWgmmaK] = {};
+    if (op.a[w] != nullptr) {
+        const std::vector<std::uint32_t> codes = values(*op.a[w]);
+        for (std::uint32_t i = 0; i < kLanes * 16; i++) {
+            const std::uint32_t lane = i / 16, word = i / 4 % 4, byte = i % 4;
+            a[lane / 4 + 8 * (word % 2)][4 * (lane % 4) + 16 * (word / 2) + byte] =
+                value[codes[std::size_t{lane} * 4 + word] >> (8 * byte) & 0xFFu];
         }
-        std::vector<float>& c = op.d[w]->accumulators;
-        if (!op.operands.accumulate) std::fill(c.begin(), c.end(), 0.0f);
-        for (std::uint32_t row = 0; row < kWarpRows; row++)
-            formats::hopper_row(&c[std::size_t{row} * n], a[row], b.data(), n);
+    } else if (op.is_valid && !op.a_chunks.empty()) {
+        for (std::uint32_t i = 0; i < kWarpRows * kWgmmaK; i++) {
+            const std::uint32_t row = i / kWgmmaK, k = i % kWgmmaK;
+            const std::uint32_t chunk = 2 * (w * kWarpRows + row) + k / kChunkBytes;
+            a[row][k] = value[*shared(op.a_chunks[chunk] + k % kChunkBytes)];
+        }
     }
+    std::vector<float>& c = op.d[w]->accumulators;
+    if (!op.operands.accumulate) std::fill(c.begin(), c.end(), 0.0f);
+    for (std::uint32_t row = 0; row < kWarpRows; row++)
+        formats::hopper_row(&c[std::size_t{row} * n], a[row], b.data(), n);
 }
 
 void Block::land_due_wgmmas() {
-    for (Warpgroup& group : warpgroups_) {
-        std::uint32_t due = 0;
-        for (std::uint32_t i = 0; i < group.ops.size(); i++) {
-            const std::uint32_t number = group.first + i;
-            if (group.ops[i].due == WgmmaOp::kNotDue || number <= group.landed) continue;
-            if (group.ops[i].due <= steps_)
-                due = number;
+    for (std::uint32_t warp = 0; warp < kGroupWarps * warpgroups_.size(); warp++) {
+        const WgmmaWarp& state = wgmma_warps_[warp];
+        std::uint32_t last = 0;
+        for (std::uint32_t number = state.landed + 1; number <= state.issued; number++) {
+            const Warpgroup& group = warpgroups_[warp / kGroupWarps];
+            const std::uint64_t due = group.ops[number - group.first].due[warp % kGroupWarps];
+            if (due == WgmmaOp::kNotDue) continue;
+            if (due <= steps_)
+                last = number;
             else
-                next_due_ = std::min(next_due_, group.ops[i].due);
+                next_due_ = std::min(next_due_, due);
         }
-        land_wgmmas(group, due);
+        land_wgmmas(warp, last);
     }
 }
 
@@ -396,7 +405,9 @@ void Block::land_due_wgmmas() {
 void Block::wgmma_fence(const Site& site) {
     char none = 0;
     collective("wgmma.fence", site, none, [&](char* const*) {
-        WgmmaWarp& warp = wgmma_warps_[warp_in_group("wgmma.fence", site)];
+        const std::uint32_t index = warp_in_group("wgmma.fence", site);
+        join_statement(index, "wgmma.fence", 0, site);
+        WgmmaWarp& warp = wgmma_warps_[index];
         warp.fences++;
         if (!options_.check_races) return;
         for (const auto& r : warp.registers)
@@ -407,46 +418,39 @@ void Block::wgmma_fence(const Site& site) {
 void Block::wgmma_commit(const Site& site) {
     char none = 0;
     collective("wgmma.commit_group", site, none, [&](char* const*) {
-        WgmmaWarp& warp = wgmma_warps_[warp_in_group("wgmma.commit_group", site)];
-        warp.groups.push_back(warp.issued);
+        const std::uint32_t index = warp_in_group("wgmma.commit_group", site);
+        join_statement(index, "wgmma.commit_group", 0, site);
+        wgmma_warps_[index].groups.push_back(wgmma_warps_[index].issued);
     });
 }
 
 void Block::wgmma_wait(std::uint32_t groups_left, const Site& site) {
     collective("wgmma.wait_group", site, groups_left, [&](std::uint32_t* const*) {
         const std::uint32_t index = warp_in_group("wgmma.wait_group", site);
+        join_statement(index, "wgmma.wait_group", groups_left, site);
         WgmmaWarp& warp = wgmma_warps_[index];
         if (warp.groups.size() <= groups_left) return;
         const std::size_t over = warp.groups.size() - groups_left;
         const std::uint32_t number = warp.groups[over - 1];
         warp.groups.erase(warp.groups.begin(),
                           warp.groups.begin() + static_cast<std::ptrdiff_t>(over));
-        if (number <= warp.waited) return;
-        const std::uint32_t first = index / kGroupWarps * kGroupWarps;
-        for (std::uint32_t w = first; w < first + kGroupWarps; w++)
-            if (wgmma_warps_[w].issued < number) {
-                warp.waits_for = number;
-                warp.wait_site = site;
-                return block_warp(index);
-            }
-        finish_wait(index, number, site);
+        if (number > warp.waited) finish_wait(index, number, site);
     });
 }
 
-void Block::finish_wait(std::uint32_t index, std::uint32_t number, const Site& site) {
-    WgmmaWarp& warp = wgmma_warps_[index];
-    Warpgroup& group = warpgroups_[index / kGroupWarps];
-    land_wgmmas(group, number);
-    for (const auto& r : warp.registers)
-        if (r->last_op != 0 && r->last_op <= number) give_back(index, *r, site);
+void Block::finish_wait(std::uint32_t warp, std::uint32_t number, const Site& site) {
+    WgmmaWarp& state = wgmma_warps_[warp];
+    Warpgroup& group = warpgroups_[warp / kGroupWarps];
+    land_wgmmas(warp, number);
+    for (const auto& r : state.registers)
+        if (r->last_op != 0 && r->last_op <= number) give_back(warp, *r, site);
     for (std::uint32_t lane = 0; lane < kLanes; lane++)
-        clocks_.learn(index * kLanes + lane, group.actor, number);
-    warp.waited = number;
-    group.done = std::max(group.done, number);
-    shadow_.wgmma_waited(index / kGroupWarps, group.done);
+        clocks_.learn(first_actor_ + warp * kLanes + lane, state.actor, number);
+    state.waited = number;
+    shadow_.wgmma_waited(warp, number);
     std::uint32_t all = number;
     for (std::uint32_t w = 0; w < kGroupWarps; w++)
-        all = std::min(all, wgmma_warps_[index / kGroupWarps * kGroupWarps + w].waited);
+        all = std::min(all, wgmma_warps_[warp / kGroupWarps * kGroupWarps + w].waited);
     for (; group.first <= all; group.first++)
         group.ops.pop_front();
 }
@@ -463,18 +467,24 @@ void Block::leave_wgmma(const Lane& lane) {
     cancelling_ = true;
 }
 
-void Block::report_waiting_warpgroups() {
-    for (std::size_t g = 0; g < warpgroups_.size(); g++)
-        for (const WgmmaOp& op : warpgroups_[g].ops) {
-            if (op.issued == (1u << kGroupWarps) - 1) continue;
-            std::string warps;
-            for (std::uint32_t w = 0; w < kGroupWarps; w++)
-                if ((op.issued >> w & 1u) != 0) warps += " " + std::to_string(g * kGroupWarps + w);
-            report(Fault::kBadOperand, op.site,
-                   "issued by warps" + warps +
-                       " only; a warpgroup is four warps from a multiple of 4 on");
-            break;
-        }
+// At the end, every warp must have run what the others of its warpgroup have. One that has run
+// nothing does not take part: the kernel's idea of a warpgroup is another.
+void Block::end_warpgroups() {
+    for (std::size_t g = 0; g < warpgroups_.size(); g++) {
+        const Warpgroup& group = warpgroups_[g];
+        if (group.statements.empty()) continue;
+        std::string warps;
+        for (std::size_t w = g * kGroupWarps; w < (g + 1) * kGroupWarps; w++)
+            if (wgmma_warps_[w].statements == group.first_statement)
+                warps += " " + std::to_string(w);
+        const Warpgroup::Statement& missed = group.statements.front();
+        report(group.first_statement == 0 ? Fault::kBadOperand : Fault::kDivergence, missed.site,
+               std::string(missed.what) + " was not run by warps" + warps + " of warpgroup " +
+                   std::to_string(g) + "; that is four warps from a multiple of 4 on");
+    }
+}
+
+void Block::report_waiting_registers() {
     for (std::size_t w = 0; w < wgmma_warps_.size(); w++)
         if (wgmma_warps_[w].wanted != 0)
             report(Fault::kRegisterPool, lanes_[w * kLanes].site,

@@ -65,18 +65,19 @@ struct WgmmaOp {
     bool is_valid = true;                 // its descriptors can be read
     std::vector<std::uint32_t> a_chunks;  // addresses in shared memory: [row][2]
     std::vector<std::uint32_t> b_chunks;  // likewise
-    std::uint32_t issued = 0;             // by these of the four warps
-    WgmmaRegisters* d[kGroupWarps] = {};  // of each warp
-    WgmmaRegisters* a[kGroupWarps] = {};  // likewise, or nullptr
-    std::uint64_t due = kNotDue;
+    // Of each warp, once it has issued its quarter:
+    WgmmaRegisters* d[kGroupWarps] = {};
+    WgmmaRegisters* a[kGroupWarps] = {};  // or nullptr
+    std::uint64_t due[kGroupWarps] = {kNotDue, kNotDue, kNotDue, kNotDue};
 };
 
-// A warp's part in the wgmmas of its warpgroup. Operations have numbers, from 1.
+// A warp's quarter of the wgmmas of its warpgroup: its own 16 rows, at its own time. Operations
+// have numbers, from 1.
 struct WgmmaWarp {
-    std::uint32_t issued = 0, waited = 0;  // up to which number
-    std::vector<std::uint32_t> groups;     // committed: the last number of each
-    std::uint32_t waits_for = 0;           // blocked in a wait until all warps have issued this one
-    Site wait_site;
+    std::uint32_t actor = 0;                           // in the vector clocks; 0: none yet
+    std::uint32_t issued = 0, landed = 0, waited = 0;  // up to which number
+    std::vector<std::uint32_t> groups;                 // committed: the last number of each
+    std::uint32_t statements = 0;                      // run so far, of those that a group shares
     std::uint64_t fences = 0;
     std::vector<std::unique_ptr<WgmmaRegisters>> registers;
 
@@ -93,11 +94,18 @@ struct Warpgroup {
         Site site;
     };
 
-    std::uint32_t actor = 0;             // in the vector clocks; 0: none yet
-    std::deque<WgmmaOp> ops;             // that some warp has not waited for
-    std::uint32_t first = 1;             // number of the first of them
-    std::uint32_t landed = 0, done = 0;  // up to which number: computed; waited for by some warp
-    std::vector<Change> changes;         // setmaxnreg, in order
+    // Warps may drift, but run the same statements.
+    struct Statement {
+        const char* what;
+        std::uint32_t value;
+        Site site;
+    };
+
+    std::deque<WgmmaOp> ops;            // that some warp has not waited for
+    std::uint32_t first = 1;            // number of the first of them
+    std::deque<Statement> statements;   // that some warp has not run
+    std::uint32_t first_statement = 0;  // number of the first of them
+    std::vector<Change> changes;        // setmaxnreg, in order
 };
 
 }  // namespace quatt::simt

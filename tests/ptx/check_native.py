@@ -71,6 +71,7 @@ def check_sass(nvcc, cuobjdump, folder):
         "use_bulk": {"120f": ["UBLKCP"], "90a": ["UBLKCP"]},
         "use_wgmma": {"90a": [r"QGMMA\.64x64x32\.F32\.E4M3\.E4M3", r"QGMMA\.64x128x32", r"QGMMA\.64x192x32",
                               r"USETMAXREG\.DEALLOC", r"USETMAXREG\.TRY_ALLOC"]},
+        "use_cluster": {"90a": [r"UBLKCP\S*\.MULTICAST", "UCGABAR_ARV", "UCGABAR_WAIT", r"SYNCS\.ARRIVE\.TRANS64\.RED"]},
     }
     failures = 0
     for architecture in COMPLETE:

@@ -159,6 +159,30 @@ QUATT_KERNEL(128, 1) use_wgmma(const WrapperParams p) {
     p.sums.store(thread, sum);
 }
 
+// Clusters of two blocks.
+QUATT_KERNEL(32) use_cluster(const WrapperParams p) {
+    const tile::Shared shared = ptx::dynamic_shared(1024 + 16);
+    const tile::Shared full = shared.sub(1024, 8), other = shared.sub(1032, 8);
+    const bool is_leader = ptx::lane_id() == 0;
+    if (is_leader) {
+        ptx::mbarrier_init(full, 1);
+        ptx::mbarrier_init(other, 1);
+        ptx::fence_mbarrier_init();
+    }
+    ptx::cluster_sync();
+    const u32 rank = ptx::cluster_rank();
+    if (is_leader) {
+        ptx::mbarrier_arrive_expect_tx(full, 1024);
+        ptx::bulk_load_multicast(shared.sub(512 * rank, 512), p.in.sub(512 * rank, 512), 512, full,
+                                 u16(3));
+        ptx::mbarrier_arrive_at(other, rank ^ 1);
+    }
+    ptx::mbarrier_wait(full, 0);
+    ptx::mbarrier_wait(other, 0);
+    p.out.store(ptx::thread_x(), shared.load<u32>(4 * ptx::thread_x()));
+    ptx::cluster_sync();
+}
+
 #endif
 
 }  // namespace QUATT_ABI

@@ -276,14 +276,17 @@ TEST(Wgmma, AccumulatorsAreNanUntilTheirOwnGroupIsDone) {
     }
 }
 
-TEST(Wgmma, OneThreadMayLetGoOfAStageForItsWarpgroup) {
-    // The operation is the warpgroup's: whoever has waited for it knows that all of it is done.
-    for (const bool has_wait : {true, false}) {
-        const auto body = [has_wait] {
+enum class LetsGo { kEachWarp, kOneWarp, kBeforeTheWait };
+
+TEST(Wgmma, EachWarpLetsGoForItself) {
+    // A wait says that the warp's own quarter is done, to each of its lanes, and nothing of the
+    // other warps, which read all of B too.
+    for (const LetsGo how : {LetsGo::kEachWarp, LetsGo::kOneWarp, LetsGo::kBeforeTheWait}) {
+        const auto body = [how] {
             const Shared shared = dynamic_shared(16384), barrier = shared.sub(12288, 8);
             for (u32 at = 16 * thread_x(); at < 12288; at += 16 * threads_x())
                 shared.store(at, U32x4{0, 0, 0, 0});
-            if (thread_x() == 0) mbarrier_init(barrier, 1);
+            if (thread_x() == 0) mbarrier_init(barrier, how == LetsGo::kOneWarp ? 1 : 4);
             fence_proxy_async();
             barrier_sync();
             if (thread_x() < 128) {
@@ -292,9 +295,10 @@ TEST(Wgmma, OneThreadMayLetGoOfAStageForItsWarpgroup) {
                 host::wgmma_e4m3(d, 32, k_major<128>(shared.sub(0, 8192)),
                                  k_major<128>(shared.sub(8192, 4096)), false, Site::current());
                 wgmma_commit();
-                if (has_wait) wgmma_wait<0>();
-                if (thread_x() == 70) mbarrier_arrive(barrier);
+                const bool speaks = how == LetsGo::kOneWarp ? thread_x() == 70 : lane_id() == 6;
+                if (speaks && how == LetsGo::kBeforeTheWait) mbarrier_arrive(barrier);
                 wgmma_wait<0>();
+                if (speaks && how != LetsGo::kBeforeTheWait) mbarrier_arrive(barrier);
             } else {
                 mbarrier_wait(barrier, 0);
                 shared.store(4 * (thread_x() - 128), 7u);
@@ -303,8 +307,12 @@ TEST(Wgmma, OneThreadMayLetGoOfAStageForItsWarpgroup) {
         };
         for (simt::Options options; options.seed < seeds(); options.seed++) {
             const simt::Result result = run(160, body, options);
-            EXPECT_EQ(result.ok(), has_wait) << "seed " << options.seed << "\n" << result.summary();
-            EXPECT_EQ(result.has(Fault::kInFlight) || result.has(Fault::kWriteRace), !has_wait);
+            EXPECT_EQ(result.ok(), how == LetsGo::kEachWarp) << "seed " << options.seed << "\n"
+                                                             << result.summary();
+            // A read race where a warp issues after the write.
+            EXPECT_EQ(result.has(Fault::kInFlight) || result.has(Fault::kWriteRace) ||
+                          result.has(Fault::kReadRace),
+                      how != LetsGo::kEachWarp);
         }
     }
 }
@@ -343,6 +351,41 @@ TEST(Wgmma, RefusesWhatTheIsaDoes) {
             wgmma_e4m3<64>(d, operand(0), operand(8192), false);
         else
             wgmma_e4m3<64>(d, operand(0), operand(8192), false);
+        wgmma_commit();
+        wgmma_wait<0>();
+    });
+}
+
+TEST(Wgmma, WarpsOfAWarpgroupRunTheSameStatements) {
+    // A second wait, commit or fence by one warp only, in the middle or at the end.
+    const auto kernel = [](u32 which, bool at_end) {
+        return [which, at_end] {
+            clear();
+            float d[32] = {};
+            for (u32 round = 0; round < 2; round++) {
+                wgmma_fence();
+                wgmma_e4m3<64>(d, operand(0), operand(8192), true);
+                wgmma_commit();
+                wgmma_wait<0>();
+                if (warp_id() != 1 || round != (at_end ? 1 : 0)) continue;
+                if (which == 0) wgmma_wait<0>();
+                if (which == 1) wgmma_commit();
+                if (which == 2) wgmma_fence();
+            }
+        };
+    };
+    EXPECT_TRUE(run(128, kernel(3, false)).ok());
+    for (const u32 which : {0u, 1u, 2u}) {
+        expect_fault(Fault::kDivergence, 128, kernel(which, false));
+        expect_fault(Fault::kDivergence, 128, kernel(which, true));
+    }
+    // A warpgroup without one of its warps.
+    expect_fault(Fault::kBadOperand, 128, [] {
+        clear();
+        if (warp_id() == 0) return;
+        float d[32] = {};
+        wgmma_fence();
+        wgmma_e4m3<64>(d, operand(0), operand(8192), true);
         wgmma_commit();
         wgmma_wait<0>();
     });

@@ -52,6 +52,10 @@ QUATT_DEV void mbarrier_arrive_at(Shared barrier, u32 rank,
 #endif
 }
 
+#if defined(__CUDACC__) && !QUATT_HAS_WGMMA
+extern "C" __device__ void quatt_multicast_needs_sm_90a();
+#endif
+
 // cp.async.bulk with .multicast::cluster: the bytes go to the same place in the shared memory of
 // every block whose bit is set in `ranks`, and count towards the mbarrier at the same place there.
 // PTX ISA 9.7.9.25.4.1
@@ -66,7 +70,7 @@ QUATT_DEV void bulk_load_multicast(Shared to, Global<const T> from, u32 bytes, S
         "l"(from.data()), "r"(bytes), "r"(barrier.address()), "h"(ranks)
         : "memory");
 #else
-    quatt_mbarrier_needs_sm_90();
+    quatt_multicast_needs_sm_90a();
 #endif
 #else
     if (bytes % 16 != 0)

@@ -23,7 +23,7 @@ void ldmatrix(u32* into, Shared from, u32 offset, Site site) {
     if (is_used && !from.check(offset, 16, 16, "ldmatrix", site)) mine.row = ~0u;
     simt::block().collective("ldmatrix", site, mine, [&](Operands* const* lanes) {
         simt::Block& block = simt::block();
-        const u32 warp = simt::self().thread / simt::kLanes * simt::kLanes;
+        const u32 warp = simt::self().actor / simt::kLanes * simt::kLanes;
         for (u32 m = 0; m < Count; m++) {
             u32 banks = 0;
             for (u32 r = 0; r < 8; r++) {

@@ -264,7 +264,7 @@ U Shared::load(u32 offset, Site site) const {
     U value;
     std::memset(static_cast<void*>(&value), 0xFF, sizeof value);
     if (!check(offset, sizeof(U), sizeof(U), "load", site)) return value;
-    block.shadow().read(simt::self().thread, address_ + offset, sizeof(U), site);
+    block.shadow().read(simt::self().actor, address_ + offset, sizeof(U), site);
     std::memcpy(static_cast<void*>(&value), block.shared(address_ + offset), sizeof value);
     return value;
 }
@@ -275,7 +275,7 @@ void Shared::store(u32 offset, U value, Site site) const {
     simt::Block& block = simt::block();
     block.step(site);
     if (!check(offset, sizeof(U), sizeof(U), "store", site)) return;
-    block.shadow().write(simt::self().thread, address_ + offset, sizeof(U), site);
+    block.shadow().write(simt::self().actor, address_ + offset, sizeof(U), site);
     std::memcpy(block.shared(address_ + offset), &value, sizeof value);
 }
 

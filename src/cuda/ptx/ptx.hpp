@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/ptx/atomic.hpp"
+#include "cuda/ptx/cluster.hpp"
 #include "cuda/ptx/convert.hpp"
 #include "cuda/ptx/copy.hpp"
 #include "cuda/ptx/exchange.hpp"

@@ -25,16 +25,31 @@ struct Launcher {
     cudaError_t error = cudaSuccess;  // the first; later launches are skipped
     const char* failed = "";          // kernel that it belongs to
 
+    // `cluster`: neighbouring blocks along x that run at once; more than 1 needs sm_90.
     template <auto Kernel, class P>
-    void run(const char* name, Grid grid, u32 threads, u32 shared_bytes, const P& params) {
+    void run(const char* name, Grid grid, u32 threads, u32 shared_bytes, const P& params,
+             u32 cluster = 1) {
         if (error == cudaSuccess && shared_bytes > 48 * 1024) {
             error = cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(shared_bytes));
         }
         if (error == cudaSuccess) {
-            Kernel<<<dim3(grid.x, grid.y, grid.z), threads, shared_bytes, stream>>>(params);
-            error = cudaGetLastError();
-            failed = error == cudaSuccess ? failed : name;
+            cudaLaunchAttribute attribute{};
+            attribute.id = cudaLaunchAttributeClusterDimension;
+            attribute.val.clusterDim.x = cluster;
+            attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+            cudaLaunchConfig_t config{};
+            config.gridDim = dim3(grid.x, grid.y, grid.z);
+            config.blockDim = dim3(threads);
+            config.dynamicSmemBytes = shared_bytes;
+            config.stream = stream;
+            config.attrs = &attribute;
+            config.numAttrs = cluster > 1 ? 1 : 0;
+            error = cudaLaunchKernelEx(&config, Kernel, params);
+            if (error != cudaSuccess) {
+                failed = name;
+                (void)cudaGetLastError();  // or the caller would meet it again
+            }
         }
     }
 };
@@ -47,12 +62,14 @@ struct Launcher {
     bool ok = true;
 
     template <auto Kernel, class P>
-    void run(const char* name, Grid grid, u32 threads, u32 shared_bytes, const P& params) {
+    void run(const char* name, Grid grid, u32 threads, u32 shared_bytes, const P& params,
+             u32 cluster = 1) {
         if (!ok) {
             return;
         }
-        simt::Result r = simt::launch({name, {grid.x, grid.y, grid.z}, {threads}, shared_bytes},
-                                      options, [&] { Kernel(params); });
+        simt::Result r =
+            simt::launch({name, {grid.x, grid.y, grid.z}, {threads}, shared_bytes, 0, cluster},
+                         options, [&] { Kernel(params); });
         ok = r.ok();
         result.reports.insert(result.reports.end(), r.reports.begin(), r.reports.end());
     }

@@ -6,8 +6,10 @@
 #include <limits>
 #include <random>
 
+#include "../../simt/broadcast_cluster.cuh"
 #include "both.cuh"
 #include "both_wgmma.cuh"
+#include "cuda/tile/launcher.hpp"
 #include "formats/e4m3.hpp"
 #include "recording.hpp"
 #include "simt/launch.hpp"
@@ -150,11 +152,40 @@ int compare_wgmma() {
     return failures == 0 ? 0 : 1;
 }
 
+// Multicast loads, remote arrivals, and the launcher's cluster on both sides.
+int compare_cluster() {
+    using namespace cluster_kernel;
+    ClusterRecording executor;
+    executor.blocks = 64;
+    executor.tiles = 50;
+    executor.in.resize(executor.tiles * kTileBytes);
+    executor.out.resize(executor.blocks * 64);
+    std::mt19937 generator(3);
+    for (std::uint8_t& byte : executor.in)
+        byte = static_cast<std::uint8_t>(generator());
+    ClusterRecording gpu = executor;
+    const Params params{{executor.in.data(), static_cast<i64>(executor.tiles * kTileBytes)},
+                        {executor.out.data(), static_cast<i64>(executor.out.size())},
+                        executor.tiles};
+    tile::Launcher launcher;
+    launcher.run<broadcast<>>("broadcast", {executor.blocks}, kThreads, sizeof(SharedPlan), params,
+                              kCluster);
+    std::fputs(launcher.result.summary().c_str(), stderr);
+    if (!launcher.ok) return 1;
+    if (!record_cluster_on_gpu(gpu)) {
+        std::puts("no GPU with clusters");
+        return 0;
+    }
+    const bool same = gpu.out == executor.out;
+    std::printf("a cluster's multicast loads: %s\n", same ? "the same" : "different sums");
+    return same ? 0 : 1;
+}
+
 }  // namespace
 }  // namespace quatt::test
 
 int main() {
-    const int wgmma = quatt::test::compare_wgmma();
+    const int wgmma = quatt::test::compare_wgmma(), cluster = quatt::test::compare_cluster();
     const int others = quatt::test::compare();
-    return wgmma != 0 ? wgmma : others;
+    return wgmma != 0 || cluster != 0 ? 1 : others;
 }
