@@ -174,7 +174,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         if (where.x == 0) {
             return;
         }
-        const auto lengths = item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, lengths));
+        const auto lengths =
+            item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, lengths));
         const u32 head = where.z;
         const i32 queries = i32(lengths.x), keys = i32(lengths.y);
         const i32 group_row = i32(where.w + group * C::kGroupRows);
@@ -441,6 +442,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             l[1] += sum[1];
         };
         const auto release = [&](u32 n) {
+            ptx::syncwarp();  // all lanes have read the K scales
             if (speaks) {
                 ptx::mbarrier_arrive(empty(n % C::kStages));
             }
@@ -505,7 +507,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         }
 
         // ------------------------------------------------------------ results
-        const auto results = item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, results));
+        const auto results =
+            item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, results));
         const auto offset = [](u32 low, u32 high) { return i64(ptx::u64(high) << 32 | low); };
         const ptx::Shared v_scale = v_row(offsetof(Plan, v_scale), item),
                           v_mean = v_row(offsetof(Plan, v_mean), item);

@@ -16,15 +16,15 @@ inline constexpr u32 kRowsPerItem = 192;
 // One block a multiprocessor; each takes items until none is left.
 template <class C>
 void launch_attention(tile::Launcher& launcher, const Params& params, u32 multiprocessors) {
-    static_assert(C::kRows == kRowsPerItem && C::kKeys % tile::kKeyTile == 0 && C::kCluster == 1);
+    static_assert(C::kRows == kRowsPerItem);
     launcher.run<attention<C>>("attention", {multiprocessors}, C::kThreads, sizeof(SharedPlan<C>),
                                params);
 }
 
 // Every instance that the library has; one file of inst/ each, compiled for sm_90a only.
-#define QUATT_WGMMA_INSTANCES(X)    \
-    X(fp8_64, Config<64, 3, 64, 4>) \
-    X(fp8_128, Config<128, 3, 64, 4>)
+#define QUATT_WGMMA_INSTANCES(X) \
+    X(fp8_64, Config<64>)        \
+    X(fp8_128, Config<128>)
 
 #define QUATT_DECLARE(name, ...) \
     void attention_##name(tile::Launcher&, const Params&, u32 multiprocessors);
