@@ -210,11 +210,12 @@ std::string kernel_value(const std::string& flag, const std::string& text) {
 
 std::string device_value(const std::string& flag, const std::string& text) {
     quatt_device device{};
-    if (text.find('\0') != std::string::npos ||
-        quatt_device_init(&device, text.c_str()) != QUATT_OK) {
+    const bool is_text = text.find('\0') == std::string::npos;
+    if (quatt_device_init(&device, is_text ? text.c_str() : "") != QUATT_OK) {
+        const std::string message = quatt_last_error(), before = "it must be ";
+        const std::size_t at = message.rfind(before);
         bad_value(flag, text,
-                  "one of cpu, reference, emulate, cuda[:N], simt:ARCH, emu:ARCH[:N], with ARCH "
-                  "from sm_80 to sm_121");
+                  at == std::string::npos ? message : message.substr(at + before.size()));
     }
     return text;
 }

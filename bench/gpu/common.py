@@ -88,6 +88,7 @@ class Attention:
         out=None,
         out_dtype=torch.float32,
         edit=None,
+        accumulator=0,
         **options,
     ):
         packed = q.dim() == 3
@@ -97,6 +98,7 @@ class Attention:
         self.lse = lse if torch.is_tensor(lse) else nan_like(shape, torch.float32, q.device) if lse else None
         self.keep = (q, k, v, options)
         self.problem = c.quatt.problem(recipe, q, k, v, self.out, lse=self.lse, **options)
+        self.problem.recipe.accumulator = accumulator
         if edit:  # layouts that torch has no view for
             edit(self.problem.tensors)
         self.plan = c.quatt.plan(self.problem, device or c.device)
@@ -129,11 +131,13 @@ class Attention:
         return self.run()
 
 
-def host(c, device, recipe, q, k, v, lse=True, **options):
-    """(out, lse) of a host device, as f32 on the host."""
+def host(c, device, recipe, q, k, v, lse=True, like=None, **options):
+    """(out, lse) of a host device, as f32 on the host. `like`: an Attention whose kernel is to be emulated."""
+    # The accumulators of wgmma are Hopper's.
+    hopper = like is not None and like.plan.info.kernel == b"wgmma"
     q, k, v = (x.cpu() for x in (q, k, v))
     options = {name: x.cpu() if torch.is_tensor(x) else x for name, x in options.items()}
-    a = Attention(c, recipe, q, k, v, device, lse=lse, **options)
+    a = Attention(c, recipe, q, k, v, device, lse=lse, accumulator=int(hopper), **options)
     a.run()
     return a.out, a.lse
 

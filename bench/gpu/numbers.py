@@ -26,7 +26,7 @@ def against_both(c, recipe, q, k, v, causal=0, slack=0.0):
     """None where a dense problem is finite and no farther from fp64 than 1.05 times its emulation."""
     a = Attention(c, recipe, q, k, v, causal=causal)
     a.run()
-    out, lse = (x.to(c.where) for x in host(c, "emulate", recipe, q, k, v, causal=causal))
+    out, lse = (x.to(c.where) for x in host(c, "emulate", recipe, q, k, v, causal=causal, like=a))
     worst = []
     for b in range(q.shape[0]):
         exact, exact_lse = exact_rows(
@@ -145,7 +145,7 @@ def rising_maximum(c):
                 x = [t.to(dtype) for t in (q, k, v)]
                 a = Attention(c, recipe, *x, causal=causal)
                 a.run()
-                out, lse = host(c, "emulate", recipe, *x, causal=causal)
+                out, lse = host(c, "emulate", recipe, *x, causal=causal, like=a)
                 error, lse_error = rel_l2(a.out.cpu(), out), largest((a.lse.cpu() - lse).abs())
                 cases += 1
                 worst[recipe] = max(worst.get(recipe, 0), error)
@@ -234,7 +234,7 @@ def sinks(c):
         for recipe in ("bf16", "fp8"):
             a = Attention(c, recipe, q, k, v)
             a.run()
-            out, _ = host(c, "emulate", recipe, q, k, v)
+            out, _ = host(c, "emulate", recipe, q, k, v, like=a)
             exact, _ = exact_rows(q, k, v, torch.arange(32, device=c.where), 128**-0.5)
             wrong, rows = [], []
             for h, (weight, position) in enumerate(combinations):
@@ -307,7 +307,7 @@ def tilings(c):
             "splits 2": {"splits": 2},
             "splits 4": {"splits": 4},
         }.items():
-            out, _ = host(c, "emulate", recipe, q, k, v, **options)
+            out, _ = host(c, "emulate", recipe, q, k, v, **options, like=a)
             distance[name] = rel_l2(a.out.cpu(), out)
         # Shards cut at interval borders, joined by LSE. Their means and scales are their own, so that fp8
         # differs by its error.

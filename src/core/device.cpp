@@ -10,8 +10,30 @@ namespace {
 
 constexpr std::array kBackends = {"cpu", "reference", "emulate", "cuda", "simt", "emu"};
 constexpr const char* kAllowed =
-    "cpu, reference, emulate, cuda[:N], simt:ARCH or emu:ARCH[:N], where ARCH is sm_80 to sm_121 "
-    "(sm_90a is sm_90)";
+    "cpu, reference, emulate, cuda[:N], simt:ARCH or emu:ARCH[:N], where ARCH is one of ";
+
+// Architectures that GPUs have; which of them have kernels is for the support table to say. The
+// ending, where there may be one, names instructions of that architecture (a) or family (f) only;
+// the device is the same with and without.
+struct Arch {
+    std::int32_t number;
+    std::string_view endings;
+};
+constexpr std::array kArchs = {Arch{75, ""},    Arch{80, ""},    Arch{86, ""},    Arch{87, ""},
+                               Arch{88, ""},    Arch{89, ""},    Arch{90, "a"},   Arch{100, "af"},
+                               Arch{103, "af"}, Arch{110, "af"}, Arch{120, "af"}, Arch{121, "af"}};
+
+std::string allowed_archs() {
+    std::string all;
+    for (const Arch& a : kArchs) {
+        all += text(all.empty() ? "" : ", ", "sm_", a.number);
+        for (const char ending : a.endings) {
+            all += text(ending == a.endings.front() ? "[" : "|", ending);
+        }
+        all += a.endings.empty() ? "" : "]";
+    }
+    return all;
+}
 
 // Far above any GPU; 10 * major + minor then fits an int.
 constexpr std::int32_t kMaxComputeMajor = 999;
@@ -23,19 +45,24 @@ bool parse_number(std::string_view s, std::int32_t& value) {
 
 // sm_90a -> 9, 0; sm_120 -> 12, 0
 bool parse_arch(std::string_view s, quatt_device& d) {
-    std::int32_t number = 0;
     if (s.substr(0, 3) != "sm_") {
         return false;
     }
     s.remove_prefix(3);
-    if (!s.empty() && (s.back() == 'a' || s.back() == 'f')) {
+    const char ending = !s.empty() && (s.back() == 'a' || s.back() == 'f') ? s.back() : '\0';
+    if (ending != '\0') {
         s.remove_suffix(1);
     }
-    if (!parse_number(s, number) || number < 10 || number / 10 > kMaxComputeMajor) {
+    // NOTE: as text, so that sm_090 is none.
+    const auto known = std::find_if(kArchs.begin(), kArchs.end(), [&](const Arch& a) {
+        return s == std::to_string(a.number) &&
+               (ending == '\0' || a.endings.find(ending) != std::string_view::npos);
+    });
+    if (known == kArchs.end()) {
         return false;
     }
-    d.compute_major = number / 10;
-    d.compute_minor = number % 10;
+    d.compute_major = known->number / 10;
+    d.compute_minor = known->number % 10;
     return true;
 }
 
@@ -77,7 +104,7 @@ Result<quatt_device> parse_device(std::string_view name) {
     }
     if (!ok) {
         return Status(QUATT_INVALID_ARGUMENT,
-                      text("device is \"", name, "\"; it must be ", kAllowed));
+                      text("device is \"", name, "\"; it must be ", kAllowed, allowed_archs()));
     }
     return d;
 }

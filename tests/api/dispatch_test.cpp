@@ -335,6 +335,57 @@ TEST(SupportTable, NamesItsKernels) {
     }
 }
 
+// Recipe fp8 on Hopper: wgmma comes first, warp_mma stays within reach; elsewhere there is
+// warp_mma.
+TEST(SupportTable, HopperHasItsOwnFp8Kernel) {
+    Case c(small());
+    Device gpu("cuda");
+    gpu.compute_major = 9;
+    gpu.sm_count = 132;
+    for (const Device& d : {gpu, Device("simt:sm_90"), Device("simt:sm_90a")}) {
+        Problem p = c.problem({"cpu", "fp8"});
+        p.kernel = "warp_mma";
+        const auto forced = query(p, d);
+        if (!forced.ok()) {
+            continue;  // a build without that backend
+        }
+        EXPECT_STREQ(forced->kernel, "warp_mma");
+        p.kernel = nullptr;
+        const auto info = query(p, d);
+        ASSERT_TRUE(info.ok()) << info.status().message();
+        EXPECT_STREQ(info->kernel, "wgmma");
+        EXPECT_EQ(info->key_tile, 64);
+        EXPECT_EQ(info->workspace_bytes, forced->workspace_bytes);
+        const std::string text = explain(p, d);
+        EXPECT_TRUE(contains(text, "wgmma: chosen; key tile 64, accumulator hopper")) << text;
+        EXPECT_TRUE(contains(text, "warp_mma: no: comes after wgmma")) << text;
+        Problem wide = c.problem();  // bf16
+        EXPECT_STREQ(query(wide, d)->kernel, "warp_mma");
+        wide.kernel = "wgmma";
+        EXPECT_TRUE(contains(query(wide, d).status().message(), "this kernel has fp8, as it is"));
+    }
+    Device other("cuda");
+    other.compute_major = 12;
+    for (const Device& d :
+         {other, Device("simt:sm_120"), Device("emu:sm_120"), Device("emu:sm_90")}) {
+        Problem p = c.problem({"cpu", "fp8"});
+        const auto info = query(p, d);
+        if (!info.ok()) {
+            continue;
+        }
+        EXPECT_STREQ(info->kernel, "warp_mma");
+        p.kernel = "wgmma";
+        const std::string why = query(p, d).status().message();
+        EXPECT_TRUE(contains(why, d.backend == QUATT_BACKEND_EMU ? "wgmma cannot be emulated"
+                                                                 : "12.0; wgmma needs 9.0"))
+            << why;
+    }
+    // What equals it.
+    Problem p = c.problem({"emulate", "fp8"});
+    p.recipe.accumulator = QUATT_ACCUMULATOR_HOPPER;
+    EXPECT_TRUE(contains(explain(p, "emulate"), "key tile 64, accumulator hopper"));
+}
+
 TEST(SupportTable, ExplainNamesEachKernelAndItsReasons) {
     Case c(small());
     Problem p = c.problem({"cpu", "fp8"});

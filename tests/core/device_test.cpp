@@ -16,8 +16,9 @@ RC_GTEST_PROP(DeviceName, ReadsBackAsTheSameDevice, ()) {
         d.ordinal = *rc::gen::inRange(0, 1 << 20);
     }
     if (d.backend == QUATT_BACKEND_SIMT || d.backend == QUATT_BACKEND_EMU) {
-        d.compute_major = *rc::gen::inRange(1, 1000);
-        d.compute_minor = *rc::gen::inRange(0, 10);
+        const int arch = *rc::gen::element(75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121);
+        d.compute_major = arch / 10;
+        d.compute_minor = arch % 10;
     }
     const std::string name = device_name(d);
     const Result<quatt_device> parsed = parse_device(name);
@@ -54,6 +55,26 @@ RC_GTEST_PROP(DeviceName, MayBeAnyMixOfItsParts, ()) {
     if (parsed.ok()) {
         RC_ASSERT(check_device(*parsed).empty());
         RC_ASSERT(parse_device(device_name(*parsed)).ok());
+    }
+}
+
+TEST(DeviceName, ArchitecturesAreThoseThatGpusHave) {
+    for (const char* name : {"simt:sm_80", "simt:sm_90", "simt:sm_90a", "simt:sm_100f",
+                             "simt:sm_120", "simt:sm_120a", "emu:sm_121f", "emu:sm_75:1"}) {
+        EXPECT_TRUE(parse_device(name).ok()) << name;
+    }
+    // sm_90a has wgmma, and so has every GPU that is sm_90.
+    EXPECT_EQ(device_name(*parse_device("simt:sm_90a")), "simt:sm_90");
+    for (const char* name :
+         {"simt:sm_81", "simt:sm_91", "simt:sm_91a", "simt:sm_10", "simt:sm_090", "simt:sm_900",
+          "simt:sm_80a", "simt:sm_90f", "simt:sm_a", "emu:sm_122", "simt:sm_9999"}) {
+        const Result<quatt_device> parsed = parse_device(name);
+        ASSERT_FALSE(parsed.ok()) << name;
+        const std::string message = parsed.status().message();
+        EXPECT_NE(message.find(std::string("device is \"") + name + "\""), std::string::npos);
+        EXPECT_NE(message.find("sm_75, sm_80, "), std::string::npos) << message;
+        EXPECT_NE(message.find("sm_90[a], sm_100[a|f]"), std::string::npos) << message;
+        EXPECT_NE(message.find("sm_121[a|f]"), std::string::npos) << message;
     }
 }
 

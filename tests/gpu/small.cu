@@ -275,8 +275,11 @@ bool run(const char* device_name, const char* recipe, const Case& c) {
 
     quatt_device emulate{};
     check(quatt_device_init(&emulate, "emulate"), "quatt_device_init");
-    const quatt_problem h =
+    quatt_problem h =
         problem(inputs.data(), out_host.data(), QUATT_F32, lse_host.data(), ints.data(), nullptr);
+    if (std::strcmp(info.kernel, "wgmma") == 0) {
+        h.recipe.accumulator = QUATT_ACCUMULATOR_HOPPER;
+    }
     check(quatt_attention(&h, &emulate), "quatt_attention");
 
     std::vector<float> got(static_cast<std::size_t>(outs)), want(static_cast<std::size_t>(outs));

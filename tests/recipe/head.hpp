@@ -229,6 +229,11 @@ private:
                     terms.clear();
                 }
             }
+            // Channels are padded to a multiple of 64; a step of zeros cuts the sum once more.
+            if (std::max(x_.dim, x_.dim_v) > (x_.dim + 31) / 32 * 32 ||
+                (x_.dim + 31) / 32 % 2 == 1) {
+                hopper_ = oracle::hopper_sum(hopper_, {});
+            }
             const double factor = hopper_scores() ? q_.scale(i, 0) * k_.scale(j, 0) : 1;
             t.value.push_back((hopper_scores() ? hopper_ : sum) * factor * scale);
             // dim + 4 roundings of the sum and its factors at most; the hopper model is exact up to
@@ -267,13 +272,8 @@ private:
                 size[d] += std::fabs(terms.back());
                 loose[d] += std::fabs(v) * may_round_otherwise(x, j, slack);
                 if (hopper_values() && terms.size() == 32) {
-                    // A step along K whose keys are all masked is left out; it would cut the sum
-                    // once more.
-                    const auto first = x.t.begin() + static_cast<std::ptrdiff_t>(j) - 31;
-                    if (std::any_of(first, first + 32,
-                                    [](double t) { return t != -oracle::kInf; })) {
-                        o[d] = oracle::hopper_sum(o[d], terms);
-                    }
+                    // Also where all keys of the step are masked: it cuts the sum once more.
+                    o[d] = oracle::hopper_sum(o[d], terms);
                     terms.clear();
                 }
             }

@@ -333,7 +333,7 @@ TEST_F(Cli, ExplainOfARefusedProblemFails) {
     EXPECT_EQ(invalid.err, "");
     EXPECT_NE(invalid.out.find("the head dim of q is 300"), std::string::npos);
     const Outcome strict =
-        run({"explain", "--device", "simt:sm_10", "--allow-fallback", "--strict"});
+        run({"explain", "--device", "simt:sm_75", "--allow-fallback", "--strict"});
     EXPECT_EQ(strict.status, 1);
     EXPECT_NE(strict.out.find("strict"), std::string::npos);
     EXPECT_EQ(run({"explain", "--kernel", "emulate"}).status, 1);
@@ -607,8 +607,8 @@ TEST_F(Cli, DevicesThatAreNotHereAreRefused) {
     c.add_qkv("", {4, 1, 8}, 1);
     c.write(file("in"));
     // No build has kernels for this architecture.
-    fail({"check", file("in"), "--device", "simt:sm_10"}, 1, {file("in"), "recipe bf16"});
-    for (const std::string device : {"cuda", "cuda:1", "emu:sm_90", "emu:sm_10"}) {
+    fail({"check", file("in"), "--device", "simt:sm_75"}, 1, {file("in"), "recipe bf16"});
+    for (const std::string device : {"cuda", "cuda:1", "emu:sm_90", "emu:sm_75"}) {
         fail({"attend", file("in"), "-o", file("out"), "--recipe", "fp8", "--device", device}, 1,
              {"attend runs on host devices: cpu, reference, emulate, simt:ARCH; ",
               "'" + device + "'"});
