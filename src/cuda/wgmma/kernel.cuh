@@ -80,6 +80,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             if constexpr (kMutant != Mutant::kNoItemFree) {
                 ptx::mbarrier_wait(item_empty, (n + 1) % 2);
             }
+            ptx::fence_proxy_async();  // reads of v_scale and v_mean come before their next copies
             const ptx::Shared words = item_words(n);
             if (item >= items) {
                 words.store(offsetof(ItemWords, where), ptx::U32x4{0, 0, 0, 0});
@@ -126,6 +127,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 if constexpr (kMutant != Mutant::kNoFreeWait) {
                     ptx::mbarrier_wait(empty(stage), (used / C::kStages + 1) % 2);
                 }
+                ptx::fence_proxy_async();  // and so do reads of the K scales
                 ptx::mbarrier_arrive_expect_tx(full(stage),
                                                2 * (2 * C::kTileBytes + C::kScaleBytes));
                 QUATT_NO_UNROLL
