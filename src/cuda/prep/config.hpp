@@ -18,8 +18,8 @@
 //   kernel      read   written  threads  registers   CTAs   bytes that the loads of
 //               bytes  bytes             90a, 120f   90a    one CTA ask for at once
 //   statistics  512    16       256      64, 64      4      up to 64 K
-//   pack_q      256    132      256      80, 110     3      32 K
-//   pack_k      256    128      128      80, 78      6      16 K
+//   pack_q      256    132      256      80, 94      3      32 K
+//   pack_k      256    128      128      80, 77      6      16 K
 //   pack_v      256    128      128      56, 64      9      16 K
 //   finalise    16 of the partials, from L2
 // At S = 30272 and 56 heads: 2.9 GB, .67 ms at a copy's 4.3 TB/s. Bandwidth times latency is about
