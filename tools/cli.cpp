@@ -638,7 +638,7 @@ void add_sample(CLI::App& program, SampleFlags& f, Action& action) {
         ->excludes(tokens);
     flags.number("--heads", 1, 65536, "query heads (default: 8)", f.heads);
     flags.number("--heads-kv", 1, 65536, "KV heads (default: as many)", f.heads_kv);
-    flags.number("--head-dim", 1, 65536, "head size (default: 128)", f.head_dim);
+    flags.number("--head-dim", 1, kMaxHeadDim, "head size, at most 256 (default: 128)", f.head_dim);
     flags.value("--seed", "N", "(default: 1)",
                 [&f](const std::string& flag, const std::string& text) {
                     f.seed = static_cast<std::uint64_t>(

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <quatt/attention.hpp>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "convert.hpp"
@@ -325,6 +326,22 @@ TEST_F(Cli, ExplainOfEveryKindOfProblem) {
     const std::string gpu = succeed({"explain", "--device", "cuda", "--compute-capability", "9.0",
                                      "--sm-count", "132", "--allow-fallback"});
     EXPECT_NE(gpu.find("(compute capability 9.0, 132 SMs)"), std::string::npos);
+}
+
+// The GPU kernel serves several devices under one name.
+TEST_F(Cli, ExplainNamesTheDeviceOfEachKernel) {
+    const std::string text = succeed({"explain"});
+    std::set<std::string> lines;
+    for (std::int32_t i = 0; i < quatt_kernel_count(); ++i) {
+        quatt_kernel_info info{};
+        info.struct_size = sizeof(info);
+        ASSERT_EQ(quatt_kernel_get_info(i, &info), QUATT_OK);
+        const std::string name = info.name;
+        const std::string device = info.device;
+        const std::string line = "\n  " + name + (name == device ? "" : " on " + device) + ": ";
+        EXPECT_NE(text.find(line), std::string::npos) << line << " in " << text;
+        EXPECT_TRUE(lines.insert(line).second) << line << " stands twice";
+    }
 }
 
 TEST_F(Cli, ExplainOfARefusedProblemFails) {
@@ -1177,6 +1194,20 @@ TEST_F(Cli, SampleIsDeterministicAndComplete) {
     EXPECT_EQ(sample.metadata().at("seed"), "5");
     EXPECT_EQ(sample.metadata().at("causal"), "false");
     EXPECT_TRUE(sample.metadata().contains("softmax_scale"));
+}
+
+TEST_F(Cli, SampleRefusesHeadsThatNoKernelTakes) {
+    const auto sample = [&](const std::string& dim) {
+        return Args{"sample", "--kind",     "gaussian", "--tokens", "2",           "--heads",
+                    "1",      "--head-dim", dim,        "-o",       file("sample")};
+    };
+    for (const std::string dim : {"257", "300", "65536"}) {
+        fail(sample(dim), 2, {"--head-dim is '" + dim + "'", "from 1 to 256"});
+        EXPECT_FALSE(fs::exists(file("sample")));
+    }
+    (void)succeed(sample("256"));
+    EXPECT_NE(succeed({"check", file("sample"), "--recipes", "bf16"}).find("bf16"),
+              std::string::npos);
 }
 
 TEST_F(Cli, SampleTakesItsFlags) {
