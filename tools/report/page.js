@@ -105,6 +105,7 @@ function scroller(label, child) {
 
 const tip = document.getElementById('tip');
 let active = null;
+let byKey = false;  // moving to a cell by keys scrolls, and must not take its tip away
 function showTip(node, text, x, y) {
     if (active && active !== node) active.classList.remove('on');
     active = node;
@@ -120,7 +121,8 @@ function hideTip() {
     active = null;
     tip.hidden = true;
 }
-function showCell(cell) {
+function showCell(cell, key = false) {
+    byKey = key;
     const box = cell.getBoundingClientRect();
     showTip(cell, cell.tip(), box.left + box.width / 2, box.top);
 }
@@ -133,7 +135,7 @@ page.addEventListener('click', event => {
     const cell = event.target.closest('td');
     if (cell && cell.tip) showCell(cell);
 });
-document.addEventListener('scroll', hideTip, {capture: true, passive: true});
+document.addEventListener('scroll', () => active && byKey ? showCell(active, true) : hideTip(), {capture: true, passive: true});
 document.addEventListener('keydown', event => {
     if (event.key === 'Escape') return hideTip();
     const box = document.activeElement && document.activeElement.closest('.scroll');
@@ -151,7 +153,7 @@ document.addEventListener('keydown', event => {
         next = [...rows[row].cells].find(c => c.tip && c.head <= head && head < c.head + c.colSpan) || active;
     }
     next.scrollIntoView({block: 'nearest', inline: 'nearest'});
-    showCell(next);
+    showCell(next, true);
 });
 
 // --- Grids: one column a head -----------------------------------------------------------------
@@ -251,7 +253,7 @@ function verdict() {
 
 function recommendations() {
     const rows = report.layers.map((layer, index) => el('tr', {},
-        el('th', {scope: 'row'}, el('a', {href: '#layer-' + index}, breakable(titles[index]))),
+        el('th', {scope: 'row', class: titles[index].length <= 16 ? 'whole' : null}, el('a', {href: '#layer-' + index}, breakable(titles[index]))),
         el('td', {}, chip(layer.recommendation.recipe)),
         el('td', {class: 'wide'}, clean(layer.recommendation.sentence)),
         el('td', {class: 'wide', 'data-title': layer.recommendation.recipe === null ? 'All miss the bound' : 'Cheaper, but they miss the bound'},
@@ -316,7 +318,7 @@ function recipeTable(layer) {
         el('td', {class: 'n'}, number(recipe.cosine).toFixed(6)),
         el('td', {class: 'n'}, full(recipe.max_error)),
         el('td', {class: 'n'}, full(recipe.lse_error)),
-        el('td', {class: 'n'}, number(recipe.time_ms).toFixed(1))));
+        el('td', {class: 'n'}, number(recipe.time_ms) < 1 ? digits(recipe.time_ms, 2) : number(recipe.time_ms).toFixed(1))));
     return el('figure', {}, el('h4', {}, 'Recipes'),
         el('figcaption', {}, 'rel-L2 and cosine: means over the heads. Errors: the largest. ms: all rows, on this device, which is not the GPU that you may want it for.'),
         scroller('Recipes', el('table', {class: 'rows recipes'},
