@@ -13,12 +13,9 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find_browser():
-    """The program's path, or None. QUATT_BROWSER names one."""
-    for name in (os.environ.get("QUATT_BROWSER"), *NAMES):
-        path = name and shutil.which(name)
-        if path:
-            return path
-    return None
+    """The program's path, or None. QUATT_BROWSER names another, and no other is taken then."""
+    given = os.environ.get("QUATT_BROWSER")
+    return next(filter(None, map(shutil.which, [given] if given else NAMES)), None)
 
 
 class Browser:
