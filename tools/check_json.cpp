@@ -88,8 +88,7 @@ std::vector<std::size_t> chosen_heads(const LayerResult& layer, bool all) {
     }
     heads.push_back(layer.recipes.front().worst_heads()[layer.light.size() / 2]);
     std::ranges::sort(heads);
-    const auto repeated = std::ranges::unique(heads);
-    heads.erase(repeated.begin(), repeated.end());
+    heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
     return heads;
 }
 
