@@ -228,6 +228,7 @@ public:
         if (rows_.empty() || (!input_.packed() && input_.tensors().q.extent[0] == 0)) {
             throw Error(input_.where() + ": q has no tokens; there is nothing to measure");
         }
+        row_errors_.resize(options.recipes.size());
         parts_ = part_count(input_);
     }
 
@@ -242,6 +243,9 @@ public:
             const std::int64_t first = input_.heads_kv() * i / parts_;
             const std::int64_t last = input_.heads_kv() * (i + 1) / parts_;
             run_part(slice_heads(input_.tensors(), first, last - first), result, progress);
+        }
+        for (std::size_t i = 0; i < result.recipes.size(); ++i) {
+            result.recipes[i].rows = RowErrors::of(std::exchange(row_errors_[i], {}));
         }
         return result;
     }
@@ -275,7 +279,7 @@ private:
         r.rows_compared = static_cast<std::int64_t>(rows_.size()) * r.batch;
         for (std::size_t i = 0; i < options_.recipes.size(); ++i) {
             r.recipes.push_back(
-                {.recipe = options_.recipes[i], .plan = plans_[i], .heads = {}, .row_errors = {}});
+                {.recipe = options_.recipes[i], .plan = plans_[i], .heads = {}, .rows = {}});
         }
         return r;
     }
@@ -298,7 +302,8 @@ private:
         progress.advance();
 
         Results result(input_, part, out_dtype_);
-        for (RecipeResult& recipe : layer.recipes) {
+        for (std::size_t i = 0; i < layer.recipes.size(); ++i) {
+            RecipeResult& recipe = layer.recipes[i];
             progress.set_label(layer_title(layer.name) + " " + recipe.recipe);
             Problem problem = make_problem(input_, semantics_, options_.problem, recipe.recipe);
             problem.tensors = part;
@@ -310,7 +315,7 @@ private:
                 std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
                     .count();
             for (std::int64_t head = 0; head < reference.heads(); ++head) {
-                recipe.heads.push_back(compare(result, reference, rows_, head, recipe.row_errors));
+                recipe.heads.push_back(compare(result, reference, rows_, head, row_errors_[i]));
             }
             progress.advance();
         }
@@ -329,6 +334,7 @@ private:
     quatt_dtype out_dtype_;
     std::vector<PlanInfo> plans_;
     std::vector<std::int64_t> rows_;
+    std::vector<std::vector<double>> row_errors_;  // [recipe][row of any head]
     std::int64_t parts_ = 1;
 };
 
@@ -407,6 +413,9 @@ void check_outputs(const CheckOptions& options) {
     }
     if (!options.report.empty()) {
         outputs.push_back(options.report);
+    }
+    if (options.report == "-") {
+        throw UsageError("--report is '-'; allowed is the name of a file");
     }
     for (const std::string& path : outputs) {
         if (same_file(options.input, path)) {

@@ -45,9 +45,9 @@ struct RowErrors {
 struct RecipeResult {
     std::string recipe;
     PlanInfo plan;
-    double time_ms = 0.0;            // all rows, not only those compared
-    std::vector<HeadErrors> heads;   // [query head]
-    std::vector<double> row_errors;  // of every row compared of every head
+    double time_ms = 0.0;           // all rows, not only those compared
+    std::vector<HeadErrors> heads;  // [query head]
+    RowErrors rows;
 
     // Mean of rel_l2 and cosine over the heads, largest of the others.
     [[nodiscard]] HeadErrors over_heads() const;

@@ -64,7 +64,7 @@ Json recipe_of(const RecipeResult& recipe) {
     const std::vector<std::size_t> order = recipe.worst_heads();
     json["worst_rel_l2"] = number(recipe.heads[order.front()].rel_l2);
     json["worst_heads"] = order;
-    const RowErrors rows = RowErrors::of(recipe.row_errors);
+    const RowErrors& rows = recipe.rows;
     json["row_errors"] = {{"median", rounded(rows.median)},
                           {"p95", rounded(rows.p95)},
                           {"max", rounded(rows.max)},

@@ -1568,6 +1568,7 @@ TEST_F(Check, AReportThatCannotBeWrittenStopsBeforeTheWork) {
     fail({"check", file("in"), "--report", "/dev/full"}, 1, {"not a regular file"});
     fail({"check", file("in"), "--report", directory_.path().string()}, 1, {"not a regular file"});
     fail({"check", file("in"), "--report", ""}, 2, {"--report is ''"});
+    fail({"check", file("in"), "--report", "-"}, 2, {"--report is '-'"});
     fail({"check", file("in"), "--report", file("in")}, 2, {"is the input file"});
     fs::create_symlink(file("in"), file("link"));
     fail({"check", file("in"), "--report", file("link")}, 2, {"is the input file"});

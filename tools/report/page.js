@@ -87,7 +87,7 @@ const shortTitles = (() => {
 })();
 
 // Names may be longer than a phone is wide; they break behind their dots first.
-function breakable(text) { return text.length <= 16 ? [text] : text.split(/(?<=[._\/-])/).flatMap((part, i) => i > 0 ? [el('wbr'), part] : [part]); }
+function breakable(text) { return text.length <= 16 ? [text] : text.match(/[^._\/-]*[._\/-]?/g).flatMap((part, i) => i > 0 ? [el('wbr'), part] : [part]); }
 
 function chip(name) {
     return el('span', {class: name === null ? 'chip none' : 'chip'}, name === null ? 'none' : clean(name));
