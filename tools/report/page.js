@@ -8,6 +8,7 @@ const bound = number(report.bound);
 const kLevels = [.002, .005, .01, .02, .05, .1, .2, .5];
 // From so many heads on, cells show their colour only; their numbers are in the tip and in the text.
 const kDenseHeads = 17;
+const kTinyHeads = 41;
 // From so many layers on, they are closed at first, and printed as they are.
 const kOpenLayers = 6;
 
@@ -161,9 +162,9 @@ document.addEventListener('keydown', event => {
 // groups: [{title, rows: [{label, href, cells: [{text, style, className, span, tip}]}]}]
 function grid(caption, heads, groups) {
     const dense = heads >= kDenseHeads;
-    const table = el('table', {class: dense ? 'grid heat dense' : 'grid heat', 'aria-label': caption});
+    const table = el('table', {class: 'grid heat' + (dense ? ' dense' : '') + (heads >= kTinyHeads ? ' tiny' : ''), 'aria-label': caption});
     table.style.setProperty('--heads', heads);
-    const step = dense ? (heads > 40 ? 8 : 4) : 1;
+    const step = dense ? (heads >= kTinyHeads ? 8 : 4) : 1;
     const names = [];
     for (let head = 0; head < heads; ++head) names.push(el('th', {scope: 'col'}, head % step === 0 ? String(head) : ''));
     table.append(el('thead', {}, el('tr', {}, el('td', {class: 'off'}, 'head'), names)));
@@ -276,7 +277,7 @@ function heatMap() {
         el('p', {class: 'dim small'}, 'Relative L2 error of the rows compared; ' + (report.layers.length > 1 ? 'rows are layers, ' : 'rows are recipes, ') +
             'columns are query heads. Recipes go from dear to cheap.'), legend());
     const labels = report.layers.length > 1 ? shortTitles : report.layers[0].recipes.map(recipe => recipe.recipe);
-    const width = Math.ceil(10 + 6.8 * Math.max(...labels.map(t => t.length), 4)) + most * (most >= kDenseHeads ? 14 : 35);
+    const width = Math.ceil(10 + 6.8 * Math.max(...labels.map(t => t.length), 4)) + most * (most >= kTinyHeads ? 8.5 : most >= kDenseHeads ? 14 : 35);
     const panels = el('div', {class: 'panels'});
     panels.style.setProperty('--panel-width', width + 'px');
     if (report.layers.length === 1) {
