@@ -10,7 +10,7 @@ DEMO_PRESET := release
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 
-demo: ## build the tool and show which precision real tensors can bear (under 10 minutes from a bare machine)
+demo: ## build the tool, show which precision real tensors can bear and write a report (under 10 minutes from a bare machine)
 	scripts/setup.sh demo
 	cmake --preset $(DEMO_PRESET)
 	cmake --build --preset $(DEMO_PRESET) -j $(JOBS)

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Shows which precision real tensors can bear: `quatt check` on a trained network's Q, K and V, then on a synthetic
-# diffusion-transformer sample with head size 128. Called by `make demo`, which builds the tool first.
+# Shows which precision real tensors can bear: `quatt check` on a trained network's Q, K and V, as tables and as a page for the
+# browser, then on a synthetic diffusion-transformer sample with head size 128. Called by `make demo`, which builds the tool first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 quatt="${QUATT:-build/release/tools/quatt}"
 real_file=tests/data/antibody_bert_packed.safetensors
 sample_file=build/demo/dit.safetensors
+report_file=build/demo/report.html
 
 # The sample: one segment of tokens on a 3-D grid (frames x height x width).
 sample_kind=dit
@@ -30,10 +31,13 @@ show() {
 }
 
 echo "== 1. A trained network: three layers of an antibody language model, head size 64, four packed sequences =="
-show check "$real_file"
+mkdir -p "$(dirname "$report_file")"
+show check "$real_file" --report "$report_file"
 
 echo
 echo "== 2. A diffusion-transformer-like sample: RMS-normed, rotary, smooth along a 3-D token grid, head size 128 =="
-mkdir -p "$(dirname "$sample_file")"
 show sample "${sample_flags[@]}" -o "$sample_file"
 show check "$sample_file"
+
+echo
+echo "The report of 1 as a page, for a browser: file://$PWD/$report_file"

@@ -20,6 +20,7 @@ esac
 has_command() { command -v "$1" >/dev/null 2>&1; }
 has_header() { echo "#include <$1>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 has_cxx20() { echo '#include <concepts>' | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
+has_browser() { has_command chromium || has_command chromium-browser || has_command google-chrome; }
 has_cmake() {
     has_command cmake || return 1
     local version
@@ -44,12 +45,13 @@ need make "runs the short commands" has_command make
 need libcli11-dev "command line of the tool (CLI11)" has_header CLI/CLI.hpp
 need nlohmann-json3-dev "JSON in safetensors files and reports" has_header nlohmann/json.hpp
 if [ "$goal" = test ]; then
-    need python3 "runs the include and docs checks" has_command python3
+    need python3 "runs the include, docs and browser checks" has_command python3
     need libgtest-dev "unit tests (GoogleTest)" has_header gtest/gtest.h
     need librapidcheck-dev "property-based tests (RapidCheck)" has_header rapidcheck.h
     need libboost-context-dev "fibers of the SIMT executor (Boost.Context)" has_header boost/context/detail/fcontext.hpp
     need pkg-config "the install test reads quatt.pc" has_command pkg-config
     need ccache "repeated builds take seconds" has_command ccache
+    need chromium "a test reads the report of quatt check in it" has_browser
     need clang-format "make format" has_command clang-format
     need clang-tidy "make lint" has_command clang-tidy
 fi

@@ -152,8 +152,10 @@ int run_attend(const AttendOptions& options) {
 
     if (!options.quiet) {
         std::string text;
-        for (const std::string& note : layer.notes()) {
-            text += "note: " + note + "\n";
+        for (const auto* notes : {&layer.notes(), &semantics.notes}) {
+            for (const std::string& note : *notes) {
+                text += "note: " + note + "\n";
+            }
         }
         if (const std::string note = incomplete_note(file); !options.layer && !note.empty()) {
             text += "note: " + note + "\n";

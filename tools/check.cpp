@@ -2,8 +2,11 @@
 #include "check.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <ctime>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -14,6 +17,7 @@
 #include "files.hpp"
 #include "output.hpp"
 #include "progress.hpp"
+#include "table.hpp"
 
 namespace quatt::tools {
 namespace {
@@ -128,8 +132,15 @@ double larger(double a, double b) {
                                           : std::max(a, b);
 }
 
+// 0 where both are zero, as without any keys.
+double relative(double error2, double reference2) {
+    return error2 == 0.0 ? 0.0 : std::sqrt(error2 / reference2);
+}
+
+// Appends the error of each row to `row_errors`.
 HeadErrors compare(const Results& result, const Results& reference,
-                   std::span<const std::int64_t> rows, std::int64_t head) {
+                   std::span<const std::int64_t> rows, std::int64_t head,
+                   std::vector<double>& row_errors) {
     HeadErrors e;
     double error2 = 0.0;
     double result2 = 0.0;
@@ -141,22 +152,26 @@ HeadErrors compare(const Results& result, const Results& reference,
         for (const std::int64_t token : rows) {
             result.load(item, token, head, o);
             reference.load(item, token, head, r);
+            double row_error2 = 0.0;
+            double row_reference2 = 0.0;
             for (std::size_t c = 0; c < r.size(); ++c) {
                 const double x = o[c];
                 const double y = r[c];
-                error2 += (x - y) * (x - y);
+                row_error2 += (x - y) * (x - y);
                 result2 += x * x;
-                reference2 += y * y;
+                row_reference2 += y * y;
                 dot += x * y;
                 e.max_error = larger(e.max_error, std::fabs(x - y));
             }
+            error2 += row_error2;
+            reference2 += row_reference2;
+            row_errors.push_back(relative(row_error2, row_reference2));
             const double a = result.lse(item, token, head);
             const double b = reference.lse(item, token, head);
             e.lse_error = larger(e.lse_error, a == b ? 0.0 : std::fabs(a - b));
         }
     }
-    // Without any keys both are zero, and equal.
-    e.rel_l2 = error2 == 0.0 ? 0.0 : std::sqrt(error2 / reference2);
+    e.rel_l2 = relative(error2, reference2);
     e.cosine = result2 == 0.0 && reference2 == 0.0 ? 1.0
                : result2 == 0.0 || reference2 == 0.0
                    ? 0.0
@@ -213,9 +228,11 @@ public:
         if (rows_.empty() || (!input_.packed() && input_.tensors().q.extent[0] == 0)) {
             throw Error(input_.where() + ": q has no tokens; there is nothing to measure");
         }
+        row_errors_.resize(options.recipes.size());
         parts_ = part_count(input_);
     }
 
+    [[nodiscard]] const std::string& name() const { return input_.name(); }
     [[nodiscard]] std::int64_t steps() const {
         return parts_ * (1 + static_cast<std::int64_t>(options_.recipes.size()));
     }
@@ -226,6 +243,9 @@ public:
             const std::int64_t first = input_.heads_kv() * i / parts_;
             const std::int64_t last = input_.heads_kv() * (i + 1) / parts_;
             run_part(slice_heads(input_.tensors(), first, last - first), result, progress);
+        }
+        for (std::size_t i = 0; i < result.recipes.size(); ++i) {
+            result.recipes[i].rows = RowErrors::of(std::exchange(row_errors_[i], {}));
         }
         return result;
     }
@@ -253,10 +273,13 @@ private:
         r.head_dim_v = input_.head_dim_v();
         r.semantics = semantics_;
         r.notes = input_.notes();
+        r.notes.insert(r.notes.end(), semantics_.notes.begin(), semantics_.notes.end());
+        r.inputs = input_stats(input_);
         r.finite_inputs = input_.finite();
         r.rows_compared = static_cast<std::int64_t>(rows_.size()) * r.batch;
         for (std::size_t i = 0; i < options_.recipes.size(); ++i) {
-            r.recipes.push_back({.recipe = options_.recipes[i], .plan = plans_[i], .heads = {}});
+            r.recipes.push_back(
+                {.recipe = options_.recipes[i], .plan = plans_[i], .heads = {}, .rows = {}});
         }
         return r;
     }
@@ -279,7 +302,8 @@ private:
         progress.advance();
 
         Results result(input_, part, out_dtype_);
-        for (RecipeResult& recipe : layer.recipes) {
+        for (std::size_t i = 0; i < layer.recipes.size(); ++i) {
+            RecipeResult& recipe = layer.recipes[i];
             progress.set_label(layer_title(layer.name) + " " + recipe.recipe);
             Problem problem = make_problem(input_, semantics_, options_.problem, recipe.recipe);
             problem.tensors = part;
@@ -291,7 +315,7 @@ private:
                 std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
                     .count();
             for (std::int64_t head = 0; head < reference.heads(); ++head) {
-                recipe.heads.push_back(compare(result, reference, rows_, head));
+                recipe.heads.push_back(compare(result, reference, rows_, head, row_errors_[i]));
             }
             progress.advance();
         }
@@ -310,12 +334,19 @@ private:
     quatt_dtype out_dtype_;
     std::vector<PlanInfo> plans_;
     std::vector<std::int64_t> rows_;
+    std::vector<std::vector<double>> row_errors_;  // [recipe][row of any head]
     std::int64_t parts_ = 1;
 };
 
 std::vector<std::string> chosen_layers(const SafetensorsFile& file, const CheckOptions& options) {
     if (!options.layers.empty()) {
-        return options.layers;  // a wrong name is refused when its tensors are looked up
+        // A wrong name is a slip of the command line, and no layer that cannot be checked.
+        for (const std::string& layer : options.layers) {
+            for (const char* name : {"q", "k", "v"}) {
+                (void)file.at(tensor_name(layer, name));
+            }
+        }
+        return options.layers;
     }
     std::vector<std::string> layers = find_layers(file);
     if (layers.empty()) {
@@ -326,7 +357,114 @@ std::vector<std::string> chosen_layers(const SafetensorsFile& file, const CheckO
     return layers;
 }
 
+// The reasons of an error, without the place that stands in front of each line.
+FailedLayer failed_layer(const SafetensorsFile& file, const std::string& name, const Error& error) {
+    FailedLayer failed{name, {}};
+    for (std::string line : split(error.what(), '\n')) {
+        for (const std::string& where : {layer_where(file, name), layer_where(file, "")}) {
+            if (line.starts_with(where + ": ")) {
+                line.erase(0, where.size() + 2);
+                break;
+            }
+        }
+        failed.reasons.push_back(line);
+    }
+    return failed;
+}
+
+// What is wrong with all layers stands once.
+Error failure_of(const SafetensorsFile& file, const std::vector<FailedLayer>& failed) {
+    std::vector<std::string> lines;
+    for (const FailedLayer& layer : failed) {
+        for (const std::string& reason : layer.reasons) {
+            const bool everywhere =
+                failed.size() > 1 && std::ranges::all_of(failed, [&](const FailedLayer& other) {
+                    return std::ranges::find(other.reasons, reason) != other.reasons.end();
+                });
+            const std::string line =
+                layer_where(file, everywhere ? "" : layer.name) + ": " + reason;
+            if (std::ranges::find(lines, line) == lines.end()) {
+                lines.push_back(line);
+            }
+        }
+    }
+    return Error(join(lines, "\n"));
+}
+
+std::string utc_now() {
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    ::gmtime_r(&now, &parts);
+    std::array<char, 32> text{};
+    std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    return text.data();
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+    const std::span<const std::byte> piece = std::as_bytes(std::span(text));
+    write_file(path, std::span(&piece, 1));
+}
+
+// Faults of the command line, and files that could not be written: found before the work.
+void check_outputs(const CheckOptions& options) {
+    std::vector<std::string> outputs;
+    if (!options.json.empty() && options.json != "-") {
+        outputs.push_back(options.json);
+    }
+    if (!options.report.empty()) {
+        outputs.push_back(options.report);
+    }
+    if (options.report == "-") {
+        throw UsageError("--report is '-'; allowed is the name of a file");
+    }
+    for (const std::string& path : outputs) {
+        if (same_file(options.input, path)) {
+            throw UsageError("the output " + in_quotes(path) + " is the input file");
+        }
+    }
+    if (outputs.size() == 2 &&
+        (same_file(outputs[0], outputs[1]) || std::filesystem::weakly_canonical(outputs[0]) ==
+                                                  std::filesystem::weakly_canonical(outputs[1]))) {
+        throw UsageError("--json and --report are both " + in_quotes(outputs[0]) +
+                         "; allowed are two files");
+    }
+    for (const std::string& path : outputs) {
+        probe_file(path);
+    }
+}
+
 }  // namespace
+
+double RowErrors::edge(std::size_t index) {
+    return std::pow(10.0, kFirstDecade + static_cast<double>(index) / kPerDecade);
+}
+
+RowErrors RowErrors::of(std::vector<double> errors) {
+    RowErrors all;
+    if (errors.empty()) {
+        return all;
+    }
+    std::array<double, kEdges> edges{};
+    for (std::size_t i = 0; i < kEdges; ++i) {
+        edges[i] = edge(i);
+    }
+    for (const double error : errors) {
+        const auto* const above =
+            std::isnan(error) ? edges.end() : std::ranges::upper_bound(edges, error);
+        ++all.counts[static_cast<std::size_t>(above - edges.begin())];
+    }
+    std::ranges::sort(errors, [](double a, double b) {
+        return std::isnan(a) || std::isnan(b) ? !std::isnan(a) && std::isnan(b) : a < b;
+    });
+    const auto quantile = [&](double share) {
+        const double rank = std::ceil(share * static_cast<double>(errors.size()));
+        return errors[static_cast<std::size_t>(rank) - 1];
+    };
+    all.median = quantile(0.5);
+    all.p95 = quantile(0.95);
+    all.max = errors.back();
+    return all;
+}
 
 HeadErrors RecipeResult::over_heads() const {
     HeadErrors all{0.0, 0.0, 0.0, 0.0};
@@ -352,45 +490,65 @@ std::vector<std::size_t> RecipeResult::worst_heads() const {
 }
 
 int run_check(const CheckOptions& options) {
-    const bool to_file = !options.json.empty() && options.json != "-";
-    if (to_file && same_file(options.input, options.json)) {
-        throw UsageError("the output " + in_quotes(options.json) + " is the input file");
-    }
     if (host_device("check", options.problem.device).backend == QUATT_BACKEND_REFERENCE) {
         throw UsageError(
             "--device is 'reference', which ignores the recipe and is what check compares with; "
             "allowed is one of cpu, emulate, simt:ARCH");
     }
-    if (to_file) {
-        probe_file(options.json);
-    }
+    check_outputs(options);
     const SafetensorsFile file(options.input);
+    CheckReport report{.command = options.command,
+                       .created = utc_now(),
+                       .file = options.input,
+                       .device = options.problem.device,
+                       .seed = options.seed,
+                       .rows_asked = options.rows,
+                       .bound = options.bound,
+                       .notes = {},
+                       .layers = {},
+                       .failed = {}};
+    if (const std::string note = incomplete_note(file); options.layers.empty() && !note.empty()) {
+        report.notes.push_back(note);
+    }
+    // What one layer is refused for does not stop the others.
     std::vector<LayerCheck> checks;
     std::int64_t steps = 0;
     for (const std::string& layer : chosen_layers(file, options)) {
-        checks.emplace_back(file, layer, options);
-        steps += checks.back().steps();
-    }
-    CheckReport report{
-        options.input, options.problem.device, options.seed, options.rows, options.bound, {}, {}};
-    if (const std::string note = incomplete_note(file); options.layers.empty() && !note.empty()) {
-        report.notes.push_back(note);
+        try {
+            checks.emplace_back(file, layer, options);
+            steps += checks.back().steps();
+        } catch (const Error& error) {
+            report.failed.push_back(failed_layer(file, layer, error));
+        }
     }
     {
         Progress progress("check", steps, options.quiet);
         for (LayerCheck& check : checks) {
-            report.layers.push_back(check.run(progress));
+            try {
+                report.layers.push_back(check.run(progress));
+            } catch (const Error& error) {
+                report.failed.push_back(failed_layer(file, check.name(), error));
+            }
         }
     }
-    if (options.json == "-") {
-        print(check_json(report));
-        return kExitOk;
+    if (report.layers.empty()) {
+        throw failure_of(file, report.failed);
     }
-    print(check_text(report));
-    if (to_file) {
-        const std::string json = check_json(report);
-        const std::span<const std::byte> piece = std::as_bytes(std::span(json));
-        write_file(options.json, std::span(&piece, 1));
+    const bool print_json = options.json == "-";
+    print(print_json ? check_json(report) : check_text(report));
+    if (!options.json.empty() && !print_json) {
+        write_text_file(options.json, check_json(report));
+    }
+    if (!options.report.empty()) {
+        const std::string html = check_html(report);
+        write_text_file(options.report, html);
+        if (!print_json) {
+            print("wrote " + printable(options.report, 200) + " (" +
+                  format_fixed(static_cast<double>(html.size()) / 1000.0, 0) + " kB)\n");
+        }
+    }
+    if (!report.failed.empty()) {
+        throw failure_of(file, report.failed);  // the results are out; the status is a failure
     }
     return kExitOk;
 }

@@ -1,13 +1,16 @@
 // What `quatt check` measured, apart from how it is shown.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "commands.hpp"
+#include "input_stats.hpp"
 #include "layer.hpp"
 
 namespace quatt::tools {
@@ -20,11 +23,31 @@ struct HeadErrors {
     double lse_error = 0.0;  // largest |lse - lse of r| of a row
 };
 
+// The relative L2 errors of single rows, of all heads: whether a few rows are wrong, or all a bit.
+struct RowErrors {
+    static constexpr int kPerDecade = 4;
+    static constexpr int kFirstDecade = -5;
+    static constexpr int kLastDecade = 1;
+    static constexpr std::size_t kEdges = kPerDecade * (kLastDecade - kFirstDecade) + 1;
+    // counts[0]: below edge(0); counts[i]: from edge(i - 1) to edge(i); the last: edge(kEdges - 1)
+    // and more, and NaN.
+    [[nodiscard]] static double edge(std::size_t index);
+
+    std::array<std::int64_t, kEdges + 1> counts{};
+    double median = 0.0;
+    double p95 = 0.0;  // 95 % of the rows have this error or a smaller one
+    double max = 0.0;
+
+    // NaN counts as largest.
+    [[nodiscard]] static RowErrors of(std::vector<double> errors);
+};
+
 struct RecipeResult {
     std::string recipe;
     PlanInfo plan;
     double time_ms = 0.0;           // all rows, not only those compared
     std::vector<HeadErrors> heads;  // [query head]
+    RowErrors rows;
 
     // Mean of rel_l2 and cosine over the heads, largest of the others.
     [[nodiscard]] HeadErrors over_heads() const;
@@ -55,17 +78,31 @@ struct LayerResult {
     bool zero_reference = true;  // in all rows compared: there is nothing to be close to
     std::int64_t rows_compared = 0;
     std::vector<LightMass> light;  // [query head]
+    InputStats inputs;
     std::vector<RecipeResult> recipes;
 };
 
 struct Recommendation {
     std::optional<std::size_t> index;  // into LayerResult::recipes
     std::string sentence;              // without the layer's name
+    // What is cheaper than it, or, without a recommendation, everything: each with the worst head.
+    std::vector<std::size_t> rejected;
 };
+// Dearer recipes have larger numbers, equally dear ones the same.
+[[nodiscard]] int cost_of(std::string_view recipe);
+
 // The cheapest recipe that stays below `bound` in every head, if there is one.
 [[nodiscard]] Recommendation recommend(const LayerResult& layer, double bound);
 
+// A layer that could not be checked, with all reasons.
+struct FailedLayer {
+    std::string name;
+    std::vector<std::string> reasons;
+};
+
 struct CheckReport {
+    std::vector<std::string> command;
+    std::string created;  // 2026-11-29T23:00:00Z
     std::string file;
     std::string device;
     std::uint64_t seed = 0;
@@ -73,10 +110,14 @@ struct CheckReport {
     double bound = 0.0;
     std::vector<std::string> notes;  // on the file
     std::vector<LayerResult> layers;
+    std::vector<FailedLayer> failed;
 };
 
 [[nodiscard]] std::string check_text(const CheckReport& report);
-// docs/check.md describes it.
+// docs/check.md describes it. Everything that is shown elsewhere comes from here.
+[[nodiscard]] nlohmann::ordered_json check_data(const CheckReport& report);
 [[nodiscard]] std::string check_json(const CheckReport& report);
+// One HTML file that needs nothing else: the data, and what draws it (tools/report/).
+[[nodiscard]] std::string check_html(const CheckReport& report);
 
 }  // namespace quatt::tools

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "check.hpp"
@@ -19,12 +20,6 @@ constexpr std::array<std::pair<std::string_view, int>, 7> kCost = {{{"nvfp4", 0}
                                                                     {"int8_fp8", 3},
                                                                     {"bf16", 4},
                                                                     {"f16", 4}}};
-
-int cost_of(std::string_view recipe) {
-    const auto* const found =
-        std::ranges::find(kCost, recipe, [](const auto& entry) { return entry.first; });
-    return found == kCost.end() ? static_cast<int>(kCost.size()) : found->second;
-}
 
 double worst_error(const RecipeResult& recipe) {
     return recipe.heads[recipe.worst_heads().front()].rel_l2;
@@ -127,27 +122,48 @@ Recommendation recommend_by_error(const LayerResult& layer, double bound) {
     }
     if (best) {
         const RecipeResult& recipe = layer.recipes[*best];
-        return {best, recipe.recipe + " is the cheapest recipe checked whose rel-L2 stays below " +
-                          limit + " in every head (" + worst_text(recipe) + ")."};
+        return {best,
+                recipe.recipe + " is the cheapest recipe checked whose rel-L2 stays below " +
+                    limit + " in every head (" + worst_text(recipe) + ").",
+                {}};
     }
     if (closest) {
         const RecipeResult& recipe = layer.recipes[*closest];
-        return {std::nullopt, "no recipe checked keeps rel-L2 below " + limit + " in every head; " +
-                                  recipe.recipe + " comes closest (" + worst_text(recipe) + ")."};
+        return {std::nullopt,
+                "no recipe checked keeps rel-L2 below " + limit + " in every head; " +
+                    recipe.recipe + " comes closest (" + worst_text(recipe) + ").",
+                {}};
     }
     return {std::nullopt,
-            "no recommendation, because no recipe gives finite results in every head."};
+            "no recommendation, because no recipe gives finite results in every head.",
+            {}};
 }
 
 }  // namespace
+
+int cost_of(std::string_view recipe) {
+    const auto* const found =
+        std::ranges::find(kCost, recipe, [](const auto& entry) { return entry.first; });
+    return found == kCost.end() ? static_cast<int>(kCost.size()) : found->second;
+}
 
 Recommendation recommend(const LayerResult& layer, double bound) {
     Recommendation r =
         layer.zero_reference
             ? Recommendation{std::nullopt,
                              "no recommendation, because there is nothing to compare: the exact "
-                             "result is 0 in every row compared."}
+                             "result is 0 in every row compared.",
+                             {}}
             : recommend_by_error(layer, bound);
+    for (std::size_t i = 0; i < layer.recipes.size() && !layer.zero_reference; ++i) {
+        if (!r.index ||
+            cost_of(layer.recipes[i].recipe) < cost_of(layer.recipes[*r.index].recipe)) {
+            r.rejected.push_back(i);
+        }
+    }
+    std::ranges::stable_sort(r.rejected, [&](std::size_t a, std::size_t b) {
+        return cost_of(layer.recipes[a].recipe) < cost_of(layer.recipes[b].recipe);
+    });
     if (!layer.finite_inputs) {
         r.sentence += " The inputs are not finite (see the notes).";
     }
@@ -159,13 +175,13 @@ std::string check_text(const CheckReport& report) {
     std::string out = printable(report.file, 200) + "\n";
     out += grouped(report, [](const LayerResult& layer) { return layer.shape_text; });
     out += grouped(report, [](const LayerResult& layer) { return layer.semantics.text(); });
-    for (const std::string& note : report.notes) {
-        out += "note: " + note + "\n";
-    }
+    std::vector<std::string> notes = report.notes;
     for (const LayerResult& layer : report.layers) {
-        for (const std::string& note : layer.notes) {
-            out += "note: " + note + "\n";
-        }
+        notes.insert(notes.end(), layer.notes.begin(), layer.notes.end());
+    }
+    std::set<std::string> seen;  // what holds for all layers stands once
+    for (const std::string& note : notes) {
+        out += seen.insert(note).second ? "note: " + note + "\n" : "";
     }
     out += "device " + report.device + ", " + std::to_string(first.recipes.front().plan.threads) +
            " threads; compared with exact attention (fp64), rows chosen with seed " +
@@ -191,6 +207,11 @@ std::string check_text(const CheckReport& report) {
         shortest(report.bound) + ".\n";
     for (const LayerResult& layer : report.layers) {
         out += layer_title(layer.name) + ": " + recommend(layer, report.bound).sentence + "\n";
+    }
+    for (const FailedLayer& layer : report.failed) {
+        for (const std::string& reason : layer.reasons) {
+            out += layer_title(layer.name) + ": not checked: " + reason + "\n";
+        }
     }
     return out;
 }

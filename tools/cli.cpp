@@ -526,12 +526,14 @@ void add_check(CLI::App& program, CheckOptions& o, Action& action) {
         program, "check", "measure every recipe against exact attention, on the tensors of a file",
         "Compared are the last rows of each segment and random ones, in every head. docs/check.md "
         "says what the\ncolumns and the JSON fields mean.\n"
+        "Exit status: 0 where every layer was checked; 1 where one could not be: the others are, "
+        "and what\nwas asked for is written.\n"
         "\n"
         "Examples:\n"
         "  quatt check capture.safetensors\n"
         "  quatt check capture.safetensors --layers layers.0,layers.7 --recipes fp8,nvfp4 --json "
         "report.json\n"
-        "  quatt check capture.safetensors --causal --rows 1024 --bound 0.03");
+        "  quatt check capture.safetensors --causal --rows 1024 --bound 0.03 --report report.html");
     Flags flags(app);
     app.add_option("IN", o.input, kInputText)->required()->type_name("IN.safetensors");
     flags.value("--layers", "A,B,C", "prefixes (default: every PREFIX with q, k and v)",
@@ -559,6 +561,8 @@ void add_check(CLI::App& program, CheckOptions& o, Action& action) {
                 });
     flags.file("--json", "write everything, head by head; - prints it instead of the tables",
                o.json);
+    flags.file("--report", "write a page for the browser: heat maps, histograms, reasons",
+               o.report);
     add_problem(app, flags, o.problem,
                 "bf16, f16 or f32 (default: f32, so that the recipe's own error shows)",
                 "cpu (default), emulate or simt:ARCH");
@@ -639,7 +643,7 @@ void add_sample(CLI::App& program, SampleFlags& f, Action& action) {
         ->excludes(tokens);
     flags.number("--heads", 1, 65536, "query heads (default: 8)", f.heads);
     flags.number("--heads-kv", 1, 65536, "KV heads (default: as many)", f.heads_kv);
-    flags.number("--head-dim", 1, 65536, "head size (default: 128)", f.head_dim);
+    flags.number("--head-dim", 1, kMaxHeadDim, "head size, at most 256 (default: 128)", f.head_dim);
     flags.value("--seed", "N", "(default: 1)",
                 [&f](const std::string& flag, const std::string& text) {
                     f.seed = static_cast<std::uint64_t>(
@@ -746,6 +750,10 @@ int run(int argc, const char* const* argv) {
     add_info(program, action);
     add_explain(program, explain_options, action);
     add_attend(program, attend_options, action);
+    check_options.command = {"quatt"};  // and not where it is installed
+    for (int i = 1; i < argc; ++i) {
+        check_options.command.emplace_back(argv[i]);
+    }
     add_check(program, check_options, action);
     add_sample(program, sample_flags, action);
 

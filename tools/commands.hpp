@@ -97,7 +97,9 @@ struct CheckOptions {
     std::int64_t rows = 256;
     std::uint64_t seed = 1;
     double bound = 0.06;
-    std::string json;  // "": none; "-": standard output, instead of the tables
+    std::string json;                  // "": none; "-": standard output, instead of the tables
+    std::string report;                // an HTML file; "": none
+    std::vector<std::string> command;  // as typed, for the report
     ProblemOptions problem;
     bool quiet = false;
 };

@@ -16,10 +16,6 @@ namespace {
 
 constexpr double kPartFlop = 1e11;  // some seconds of a CPU
 
-std::string joined_name(std::string_view prefix, std::string_view name) {
-    return prefix.empty() ? std::string(name) : std::string(prefix) + "." + std::string(name);
-}
-
 // "layers.0.q" -> "layers.0" and "q"
 std::pair<std::string_view, std::string_view> split_name(std::string_view name) {
     const auto dot = name.rfind('.');
@@ -139,7 +135,7 @@ std::vector<std::string> levels_of(const std::string& layer) {
 const std::string* find_metadata(const SafetensorsFile& file,
                                  const std::vector<std::string>& levels, std::string_view key) {
     for (const std::string& level : levels) {
-        const auto found = file.metadata().find(joined_name(level, key));
+        const auto found = file.metadata().find(tensor_name(level, key));
         if (found != file.metadata().end()) {
             return &found->second;
         }
@@ -149,12 +145,20 @@ const std::string* find_metadata(const SafetensorsFile& file,
 
 }  // namespace
 
+std::string tensor_name(std::string_view layer, std::string_view name) {
+    return layer.empty() ? std::string(name) : std::string(layer) + "." + std::string(name);
+}
+
+std::string layer_where(const SafetensorsFile& file, const std::string& layer) {
+    return printable(file.path(), 200) + (layer.empty() ? "" : ": layer " + printable(layer));
+}
+
 std::vector<std::string> find_layers(const SafetensorsFile& file) {
     std::vector<std::string> layers;
     for (const TensorView& tensor : file.tensors()) {
         const auto [prefix, name] = split_name(tensor.name);
-        if (name == "q" && file.find(joined_name(prefix, "k")) != nullptr &&
-            file.find(joined_name(prefix, "v")) != nullptr) {
+        if (name == "q" && file.find(tensor_name(prefix, "k")) != nullptr &&
+            file.find(tensor_name(prefix, "v")) != nullptr) {
             layers.emplace_back(prefix);
         }
     }
@@ -182,7 +186,7 @@ std::string incomplete_note(const SafetensorsFile& file) {
         std::vector<std::string> missing;
         for (const std::string name : {"q", "k", "v"}) {
             if (!found.contains(name)) {
-                missing.push_back(printable(joined_name(prefix, name)));
+                missing.push_back(printable(tensor_name(prefix, name)));
             }
         }
         parts.push_back(layer_title(prefix) + " (no " + join(missing) + ")");
@@ -220,7 +224,7 @@ LayerInput::LayerInput(const SafetensorsFile& file, std::string layer,
     refuse_unapplied();
 
     const auto shape_of = [&](std::string_view name) {
-        return file.at(joined_name(layer_, name)).describe();
+        return file.at(tensor_name(layer_, name)).describe();
     };
     const std::string k = shape_of("k");
     const std::string v = shape_of("v");
@@ -241,7 +245,7 @@ LayerInput::LayerInput(const SafetensorsFile& file, std::string layer,
 }
 
 std::string LayerInput::where() const {
-    return printable(file_->path(), 200) + (layer_.empty() ? "" : ": layer " + printable(layer_));
+    return layer_where(*file_, layer_);
 }
 
 void LayerInput::fail(const std::string& what) const {
@@ -250,7 +254,7 @@ void LayerInput::fail(const std::string& what) const {
 
 const TensorView* LayerInput::find(std::string_view name) const {
     for (const std::string& level : levels_) {
-        if (const TensorView* tensor = file_->find(joined_name(level, name))) {
+        if (const TensorView* tensor = file_->find(tensor_name(level, name))) {
             return tensor;
         }
     }
@@ -265,7 +269,7 @@ quatt_tensor LayerInput::copy(std::span<const std::byte> bytes, quatt_dtype dtyp
 }
 
 quatt_tensor LayerInput::operand(std::string_view name) {
-    const TensorView& tensor = file_->at(joined_name(layer_, name));
+    const TensorView& tensor = file_->at(tensor_name(layer_, name));
     applied_.insert(&tensor);
     constexpr std::array<std::pair<Dtype, quatt_dtype>, 4> kTypes = {
         {{Dtype::kF32, QUATT_F32},
@@ -340,7 +344,7 @@ quatt_tensor LayerInput::floats(const TensorView& tensor) {
 void LayerInput::bind_lengths() {
     for (const std::string& level : levels_) {
         const auto at = [&](std::string_view name) {
-            return file_->find(joined_name(level, name));
+            return file_->find(tensor_name(level, name));
         };
         const TensorView* both = at("cu_seqlens");
         const TensorView* of_q = at("cu_seqlens_q");
@@ -375,7 +379,7 @@ void LayerInput::bind_lengths() {
 }
 
 void LayerInput::bind_descale(std::string_view operand, const quatt_tensor& of, quatt_tensor& to) {
-    const std::string name = joined_name(layer_, operand);
+    const std::string name = tensor_name(layer_, operand);
     const TensorView* tensor = file_->find(name + "_descale");
     if (tensor != nullptr) {
         to = floats(*tensor);
@@ -392,7 +396,7 @@ void LayerInput::bind_descale(std::string_view operand, const quatt_tensor& of, 
 void LayerInput::bind_sink(const std::string& name) {
     const TensorView* tensor = find(name);
     if (tensor == nullptr) {
-        tensor = &file_->at(joined_name(layer_, name));  // throws the list of names
+        tensor = &file_->at(tensor_name(layer_, name));  // throws the list of names
     }
     tensors_.sink = floats(*tensor);
 }
@@ -443,16 +447,107 @@ std::vector<Segment> LayerInput::segments() const {
         for (std::int64_t i = 0; i + 1 < tensors_.cu_seqlens_q.extent[0]; ++i) {
             const std::int32_t* q = tensors_.cu_seqlens_q_host + i;
             const std::int32_t* k = tensors_.cu_seqlens_k_host + i;
-            all.push_back({q[0], q[1] - q[0], keys_that_exist(i, k[1] - k[0])});
+            all.push_back({q[0], q[1] - q[0], k[0], keys_that_exist(i, k[1] - k[0])});
         }
         return all;
     }
     const std::int64_t items = packed() ? 1 : tensors_.q.extent[0];
     for (std::int64_t b = 0; b < items; ++b) {
-        all.push_back({b * tokens_q(), tokens_q(), keys_that_exist(b, tokens_k())});
+        all.push_back({b * tokens_q(), tokens_q(), b * tokens_k(), keys_that_exist(b, tokens_k())});
     }
     return all;
 }
+
+namespace {
+
+// --- Metadata under other names ---------------------------------------------------------------
+
+// Letters to insert, delete, replace or swap with their neighbour until the texts are equal.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+    for (std::size_t i = 0; i <= a.size(); ++i) {
+        for (std::size_t j = 0; j <= b.size(); ++j) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1,
+                                d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0U : 1U)});
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+            }
+        }
+    }
+    return d[a.size()][b.size()];
+}
+
+constexpr std::array<std::string_view, 5> kKnownKeys = {"softmax_scale", "causal", "window",
+                                                        "window_left", "window_right"};
+
+// The key that the file may mean; "" where it is one of ours, or looks like none.
+std::string_view meant_by(std::string_view key) {
+    constexpr std::size_t kLongestTypo = 40;
+    const std::string name = lower(key);
+    if (std::ranges::find(kKnownKeys, key) != kKnownKeys.end()) {
+        return "";
+    }
+    for (const std::string_view known : kKnownKeys) {
+        if (name.size() <= kLongestTypo && edit_distance(name, known) <= 2) {
+            return known;
+        }
+    }
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kParts = {
+        {{"causal", "causal"},
+         {"window", "window"},
+         {"scale", "softmax_scale"},
+         {"scaling", "softmax_scale"}}};
+    for (const auto& [part, known] : kParts) {
+        if (name.find(part) != std::string::npos) {
+            return known;
+        }
+    }
+    return "";
+}
+
+// Whether the text says what holds anyway.
+bool says_nothing_new(std::string_view known, const std::string& text, const Semantics& s) {
+    const std::string value = lower(text);
+    if (value.empty() || value == "none" || value == "null") {
+        return true;
+    }
+    if (known == "causal") {
+        return (value == "false" || value == "0") != s.causal.value;
+    }
+    if (known == "softmax_scale") {
+        const auto number = parse_number<double>(value);
+        return number && std::fabs(*number / double{s.softmax_scale.value} - 1.0) < 1e-5;
+    }
+    return value == "-1" || value == "-1,-1" || value == "open";
+}
+
+void note_unread(const SafetensorsFile& file, const std::vector<std::string>& levels,
+                 Semantics& s) {
+    for (const auto& [key, value] : file.metadata()) {
+        const auto [level, name] = split_name(key);
+        const std::string_view known = meant_by(name);
+        const bool is_scale = known == "softmax_scale";
+        const std::string& source = is_scale            ? s.softmax_scale.source
+                                    : known == "causal" ? s.causal.source
+                                                        : s.window.source;
+        if (known.empty() || source != "default" || says_nothing_new(known, value, s) ||
+            std::ranges::find(levels, level) == levels.end()) {
+            continue;
+        }
+        s.notes.push_back("metadata " + in_quotes(key) + " is " + in_quotes(value) +
+                          ", and nothing reads it; if it means " + std::string(known) +
+                          ", give it that name, or the flag " +
+                          (is_scale            ? "--softmax-scale"
+                           : known == "causal" ? "--causal"
+                                               : "--window"));
+    }
+}
+
+}  // namespace
 
 std::string window_text(const Window& window) {
     return window.left == -1 && window.right == -1
@@ -516,6 +611,7 @@ Semantics resolve_semantics(const SafetensorsFile& file, const LayerInput& layer
             }
         }
     }
+    note_unread(file, levels, s);
     return s;
 }
 

@@ -30,6 +30,12 @@ namespace quatt::tools {
 // A device whose memory is the host's. Throws Error for others; `command` is for its message.
 [[nodiscard]] Device host_device(const std::string& command, const std::string& name);
 
+// "layers.0" and "q" -> "layers.0.q"
+[[nodiscard]] std::string tensor_name(std::string_view layer, std::string_view name);
+
+// "FILE: layer NAME", for messages; "FILE" without a name.
+[[nodiscard]] std::string layer_where(const SafetensorsFile& file, const std::string& layer);
+
 // The layer as messages and tables name it: printable, and "(q, k, v)" without a prefix.
 [[nodiscard]] std::string layer_title(const std::string& layer);
 
@@ -37,7 +43,8 @@ namespace quatt::tools {
 struct Segment {
     std::int64_t q_begin = 0;
     std::int64_t q_tokens = 0;
-    std::int64_t k_tokens = 0;
+    std::int64_t k_begin = 0;
+    std::int64_t k_tokens = 0;  // that kv_lens leaves
 };
 
 // The inputs of one layer. They point into the file's memory, or, where that is not aligned to its
@@ -120,6 +127,9 @@ struct Semantics {
 
     // "softmax_scale 0.125 (metadata), causal no (default), window open (default)"
     [[nodiscard]] std::string text() const;
+
+    // On metadata that nothing reads, though it looks like one of these under another name.
+    std::vector<std::string> notes;
 };
 [[nodiscard]] Semantics resolve_semantics(const SafetensorsFile& file, const LayerInput& layer,
                                           const ProblemOptions& options);

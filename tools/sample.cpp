@@ -218,7 +218,8 @@ void validate(const SampleSpec& spec) {
     require(spec.heads_kv > 0, "heads_kv", spec.heads_kv, "at least 1");
     require(spec.heads_q % spec.heads_kv == 0, "heads_q", spec.heads_q,
             "a multiple of heads_kv = " + std::to_string(spec.heads_kv));
-    require(spec.head_dim > 0, "head_dim", spec.head_dim, "at least 1");
+    require(spec.head_dim > 0 && spec.head_dim <= kMaxHeadDim, "head_dim", spec.head_dim,
+            "1 to " + std::to_string(kMaxHeadDim) + ", the head sizes that kernels take");
     require(spec.heads_q <= kMaxElements / tokens &&
                 spec.head_dim <= kMaxElements / tokens / spec.heads_q,
             "the size of q",

@@ -17,6 +17,9 @@
 
 namespace quatt::tools {
 
+// No kernel takes larger heads: a file of them could be neither checked nor attended.
+inline constexpr std::int64_t kMaxHeadDim = 256;
+
 enum class SampleKind : std::uint8_t { kGaussian, kDit, kOutlier, kSink };
 
 [[nodiscard]] std::string_view sample_kind_name(SampleKind kind) noexcept;

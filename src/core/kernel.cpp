@@ -191,7 +191,10 @@ std::string explain(const quatt_problem& p, const quatt_device& d) {
     }
     std::string all = text(describe(p), "\ndevice ", device_text(d), "\n");
     for (const Kernel* k : kernels()) {
-        all += text("  ", k->name, ": ");
+        // Several rows of the table share a name; the device tells them apart.
+        const char* const device = backend_name(k->backend);
+        const bool own = std::strcmp(k->name, device) == 0;
+        all += text("  ", k->name, own ? "" : text(" on ", device), ": ");
         if (k == s.kernel) {
             all += text("chosen", s.fallback ? text(" as a fallback, recipe ", s.recipe.name) : "",
                         "; key tile ", s.choice.key_tile, accumulator_text(s.choice), ", splits ",

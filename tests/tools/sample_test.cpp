@@ -385,7 +385,7 @@ TEST(Sample, RefusesNonsense) {
         {error_of([](SampleSpec& s) { s.heads_kv = -1; }), "heads_kv is -1"},
         {error_of([](SampleSpec& s) { s.heads_kv = 3; }), "allowed is a multiple of heads_kv = 3"},
         {error_of([](SampleSpec& s) { s.head_dim = 0; }), "head_dim is 0"},
-        {error_of([](SampleSpec& s) { s.head_dim = INT64_MAX; }), "at most 2^35 elements"},
+        {error_of([](SampleSpec& s) { s.head_dim = 257; }), "head_dim is 257; allowed is 1 to 256"},
         {error_of([](SampleSpec& s) { s.heads_q = INT64_MAX - 1; }), "at most 2^35 elements"},
         {error_of([](SampleSpec& s) { s.k_mean_std = -1; }), "k_mean_std is -1"},
         {error_of([](SampleSpec& s) { s.v_mean_std = NAN; }), "v_mean_std is nan"},
