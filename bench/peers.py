@@ -91,7 +91,8 @@ def main(arguments=None):
     faulthandler.dump_traceback_later(DEADLINE, exit=True)
     c = Checks(args.library, quick=args.quick, rehearse=args.rehearse)
     document = {
-        "format": peer_tables.FORMAT,
+        "schema": peer_tables.SCHEMA,
+        "version": peer_tables.VERSION,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": peers.machine(c),
         "rounds": args.rounds,

@@ -3,7 +3,7 @@
 import math
 import statistics
 
-FORMAT = 1  # of the JSON; scripts/plot_peers.py and `quatt bench --compare` read it
+SCHEMA, VERSION = "quatt.peers", 1  # of the JSON; scripts/plot_peers.py and `quatt bench --compare` read it
 DIM = 128
 OURS = "quatt fp8"
 

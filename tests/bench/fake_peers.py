@@ -79,7 +79,8 @@ def result(ours=1.0):
         },
     }
     return {
-        "format": peer_tables.FORMAT,
+        "schema": peer_tables.SCHEMA,
+        "version": peer_tables.VERSION,
         "date": "2026-01-02T03:04:05+00:00",
         "machine": {"gpu": "a GPU", "torch": "2"},
         "rounds": 15,
