@@ -85,8 +85,12 @@ def main(arguments=None):
     args = parse(arguments)
     if args.list:
         return list_all(args)
-    from gpu import accuracy, peers
-    from gpu.common import Checks
+    try:
+        from gpu import accuracy, peers
+        from gpu.common import Checks
+    except ModuleNotFoundError as e:
+        print(f"peers.py needs Python 3 with torch: {e}", file=sys.stderr)
+        return 1
 
     faulthandler.dump_traceback_later(DEADLINE, exit=True)
     c = Checks(args.library, quick=args.quick, rehearse=args.rehearse)

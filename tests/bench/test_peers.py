@@ -2,6 +2,7 @@
 """The arguments of bench/peers.py, and the tables and the JSON that it makes of made-up times."""
 
 import contextlib
+import importlib.util
 import io
 import unittest
 
@@ -48,6 +49,13 @@ class Arguments(unittest.TestCase):
                 self.assertEqual(status, 2)
                 for word in words:
                     self.assertIn(word, said)
+
+    @unittest.skipIf(importlib.util.find_spec("torch"), "torch is there")
+    def test_without_torch_it_says_what_it_needs(self):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(peers.main(["lib.so"]), 1)
+        self.assertIn("needs Python 3 with torch", said.getvalue())
 
     def test_list_needs_no_library(self):
         said = io.StringIO()
