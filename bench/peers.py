@@ -74,6 +74,11 @@ def list_all(args):
     return 0
 
 
+def refuse(reason):
+    print(f"peers.py {reason}", file=sys.stderr)
+    return 1
+
+
 def write(path, document):
     if path:
         with open(path, "w") as f:
@@ -89,17 +94,21 @@ def main(arguments=None):
         from gpu import accuracy, peers
         from gpu.common import Checks
     except ModuleNotFoundError as e:
-        print(f"peers.py needs Python 3 with torch: {e}", file=sys.stderr)
-        return 1
-
+        return refuse(f"needs Python 3 with torch: {e}")
+    if not args.rehearse and not peers.torch.cuda.is_available():
+        return refuse("needs a GPU that torch can use (or --rehearse)")
+    try:
+        c = Checks(args.library, quick=args.quick, rehearse=args.rehearse)
+    except OSError as e:
+        return refuse(f"cannot load the library: {e}")
     faulthandler.dump_traceback_later(DEADLINE, exit=True)
-    c = Checks(args.library, quick=args.quick, rehearse=args.rehearse)
     document = {
         "schema": peer_tables.SCHEMA,
         "version": peer_tables.VERSION,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": peers.machine(c),
         "rounds": args.rounds,
+        "quick": args.quick,
         "order": "shuffled each round",
         "seconds": {},
     }

@@ -272,9 +272,8 @@ class Bench:
         """The clocks while our kernel runs for half a second."""
         if self.c.where != "cuda" or not run or not taken:
             return None
-        for _ in range(min(2000, int(500 / max(peer_tables.summary(taken[0])["median"], 0.05)) + 1)):
-            run()
-        clocks = machine_state()
+        calls = int(500 / max(peer_tables.summary(taken[0])["median"], 0.05)) + 1
+        clocks = machine_state(lambda: [run() for _ in range(calls)])
         torch.cuda.synchronize()
         return clocks
 
@@ -344,25 +343,24 @@ def host_times(f, rounds):
     return taken
 
 
-def machine_state():
+def machine_state(meanwhile=lambda: None):
     """Clocks, power and temperature as nvidia-smi reads them, or its error."""
     fields = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,power.limit,temperature.gpu"
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
+    command.append(f"--id={torch.cuda.current_device()}")
     try:
-        text = subprocess.run(
-            [
-                "nvidia-smi",
-                f"--query-gpu={fields}",
-                "--format=csv,noheader",
-                f"--id={torch.cuda.current_device()}",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as e:
+        smi = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except OSError as e:
         return {"error": str(e)}
-    return dict(zip(fields.split(","), (x.strip() for x in text.splitlines()[0].split(","))))
+    meanwhile()
+    try:
+        said, _ = smi.communicate(timeout=20)
+    except subprocess.TimeoutExpired as e:
+        smi.kill()
+        return {"error": str(e)}
+    values = [x.strip() for x in said.strip().split(",")]
+    names = fields.split(",")
+    return dict(zip(names, values)) if len(values) == len(names) else {"error": said.strip()}
 
 
 def machine(c):
