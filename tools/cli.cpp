@@ -656,9 +656,8 @@ void add_bench(CLI::App& program, BenchFlags& f, Action& action) {
     CLI::App& app = add_command(
         program, "bench", "time recipes, compare two such measurements, or measure a GPU",
         "With --compare, a median has moved where old and new are farther apart than 2 % of the "
-        "old "
-        "one and\nthan the quartiles of either; exit status 1 says that something became slower. "
-        "docs/bench.md describes\nthe files.\n"
+        "old one and than\nthe quartiles of either; exit status 1: something became slower. "
+        "docs/bench.md describes the files.\n"
         "\n"
         "Examples:\n"
         "  quatt bench --shape 1x4096x8x128 --recipe bf16 --recipe fp8 --json new.json\n"
@@ -719,13 +718,12 @@ void add_bench(CLI::App& program, BenchFlags& f, Action& action) {
 }
 
 void add_completion(CLI::App& program, std::string& shell, Action& action) {
-    CLI::App& app =
-        add_command(program, "completion", "print a script that completes commands",
-                    "Examples:\n"
-                    "  quatt completion bash > ~/.local/share/bash-completion/completions/"
-                    "quatt\n"
-                    "  quatt completion zsh > ~/.zfunc/_quatt    (a folder of $fpath)\n"
-                    "  quatt completion fish > ~/.config/fish/completions/quatt.fish");
+    CLI::App& app = add_command(program, "completion", "print a script that completes commands",
+                                "Examples:\n"
+                                "  quatt completion bash > "
+                                "~/.local/share/bash-completion/completions/quatt\n"
+                                "  quatt completion zsh > ~/.zfunc/_quatt    (a folder of $fpath)\n"
+                                "  quatt completion fish > ~/.config/fish/completions/quatt.fish");
     app.add_option("SHELL", shell, "bash, zsh or fish")->required()->type_name("SHELL");
     app.callback([&program, &shell, &action] {
         if (std::ranges::find(kShells, shell) == kShells.end()) {

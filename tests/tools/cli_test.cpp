@@ -1224,7 +1224,7 @@ TEST_F(Cli, BenchTimesEveryRecipeOnEveryShape) {
     const std::string text = succeed(to_file);
     const Json written = Json::parse(read_text(file("bench.json")));
     Args printed = args;
-    printed.insert(printed.end(), {"--json", "-", "--device", "simt:sm_90"});
+    printed.insert(printed.end(), {"--json", "-", "--device", "emulate"});
     for (const Json& json : {written, Json::parse(succeed(printed))}) {
         EXPECT_EQ(json["schema"], "quatt.bench");
         EXPECT_EQ(json["rounds"], 3);
