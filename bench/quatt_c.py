@@ -52,6 +52,7 @@ class Quatt:
     def __init__(self, path):
         self.lib = c.CDLL(os.path.abspath(path))
         self.lib.quatt_last_error.restype = c.c_char_p
+        self.lib.quatt_version.restype = c.c_char_p
         self.lib.quatt_plan_create.argtypes = [PTR, PTR, PTR]
         self.lib.quatt_run.argtypes = [PTR, PTR, PTR, SIZE, PTR]
         self.lib.quatt_plan_destroy.argtypes = [PTR]
@@ -59,6 +60,9 @@ class Quatt:
         self.lib.quatt_problem_init(c.byref(p))
         if p.struct_size != c.sizeof(Problem):
             raise RuntimeError(f"quatt_problem has {p.struct_size} bytes, this file describes {c.sizeof(Problem)}")
+
+    def version(self):
+        return self.lib.quatt_version().decode()
 
     def check(self, status):
         if status != 0:

@@ -8,6 +8,19 @@ install(TARGETS quatt quatt_static EXPORT quatt_targets
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET quatt_cli)
     install(TARGETS quatt_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+    # What `quatt bench --peers` runs.
+    install(FILES "${PROJECT_SOURCE_DIR}/bench/peers.py" "${PROJECT_SOURCE_DIR}/bench/quatt_c.py"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/quatt/bench")
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/bench/gpu" DESTINATION "${CMAKE_INSTALL_DATADIR}/quatt/bench"
+        FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
+endif()
+if(TARGET quatt_texts)
+    set(quatt_texts_dir "${PROJECT_BINARY_DIR}/tools")
+    install(FILES "${quatt_texts_dir}/quatt.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+    install(FILES "${quatt_texts_dir}/quatt.bash" RENAME quatt
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+    install(FILES "${quatt_texts_dir}/_quatt" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
+    install(FILES "${quatt_texts_dir}/quatt.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
 endif()
 
 set(quatt_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/quatt")

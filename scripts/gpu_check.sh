@@ -10,8 +10,8 @@
 # $OUT (default build/gpu_check).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/gpu_build.sh
 out="${OUT:-build/gpu_check}"
-build="${QUATT_GPU_BUILD:-build/gpu}"
 mkdir -p "$out" "$build/check"
 rm -f "$out"/{build,ptx,sanitize,check}.log "$out/gpu_check.json"
 
@@ -29,17 +29,9 @@ done
 wanted() { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; }
 python_wanted() { [ -z "$only" ] || [ -n "$library_names" ]; }
 
-nvcc="$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)"
-export PATH="$PATH:$(dirname "$nvcc")"
-seconds() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.0f", b - a }'; }
 begin="$(date +%s.%N)"
 
 # ---------------------------------------------------------------- build, all at once
-build_library() {
-    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUATT_CUDA=ON -DQUATT_BUILD_TESTS=OFF \
-        -DQUATT_BUILD_TOOLS=OFF &&
-        cmake --build "$build" --target quatt
-}
 build_ptx() { # the executor with tests/gpu in the place of Boost.Context
     local objects=() jobs=() source object
     for source in src/simt/*.cpp tests/gpu/fcontext.cpp tests/ptx/native/test_native.cpp; do

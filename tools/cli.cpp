@@ -1,4 +1,4 @@
-// Flags, help and exit statuses. All of CLI11 is here.
+// Flags and exit statuses. All of CLI11 is here and in app_text.cpp.
 #include "cli.hpp"
 
 #include <quatt/quatt.h>
@@ -17,6 +17,7 @@
 #include <string_view>
 #include <utility>
 
+#include "app_text.hpp"
 #include "commands.hpp"
 #include "output.hpp"
 #include "table.hpp"
@@ -24,97 +25,7 @@
 namespace quatt::tools {
 namespace {
 
-constexpr std::size_t kHelpWidth = 100;
-constexpr std::size_t kHelpIndent = 28;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
-
-// --- Help -------------------------------------------------------------------------------------
-
-// "text", broken between words, from column `indent` on; the first line stands at `column` already.
-std::string wrapped(const std::string& text, std::size_t column, std::size_t indent) {
-    std::string out;
-    for (const std::string& word : split(text, ' ')) {
-        if (column > indent && column + 1 + word.size() > kHelpWidth) {
-            out += "\n" + std::string(indent, ' ');
-            column = indent;
-        } else if (column > indent) {
-            out += " ";
-            ++column;
-        }
-        out += word;
-        column += word.size();
-    }
-    return out;
-}
-
-// Usage, description, options by group, and the examples of the footer.
-class Help : public CLI::FormatterBase {
-public:
-    std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
-        const std::string name =
-            app->get_parent() != nullptr ? "quatt " + app->get_name() : "quatt";
-        std::string out = name + ": " + app->get_description() + "\n\nUsage: " + name;
-        std::string positionals;
-        for (const CLI::Option* option : positionals_of(*app)) {
-            out += " " + option->get_type_name();
-        }
-        const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
-        out += commands.empty() ? " [options]\n" : " COMMAND [options]\n";
-        for (const CLI::Option* option : positionals_of(*app)) {
-            out += entry(option->get_type_name(), option->get_description());
-        }
-        if (!commands.empty()) {
-            out += "\nCommands:\n";
-            for (const CLI::App* command : commands) {
-                out += entry(command->get_name(), command->get_description());
-            }
-        }
-        std::vector<std::string> groups = app->get_groups();
-        std::stable_partition(groups.begin(), groups.end(),
-                              [](const std::string& group) { return group != "General"; });
-        for (const std::string& group : groups) {
-            std::string entries;
-            for (const CLI::Option* option : app->get_options()) {
-                if (option->nonpositional() && option->get_group() == group) {
-                    entries += entry(names(*option), option->get_description());
-                }
-            }
-            if (!entries.empty()) {
-                out += "\n" + group + ":\n" + entries;
-            }
-        }
-        return out + (app->get_footer().empty() ? "" : "\n" + app->get_footer() + "\n");
-    }
-
-private:
-    static std::vector<const CLI::Option*> positionals_of(const CLI::App& app) {
-        return app.get_options([](const CLI::Option* option) { return option->get_positional(); });
-    }
-
-    static std::string names(const CLI::Option& option) {
-        std::string out;
-        for (const std::string& name : option.get_snames()) {
-            out += "-" + name + ", ";
-        }
-        for (const std::string& name : option.get_lnames()) {
-            out += "--" + name + ", ";
-        }
-        out.resize(out.size() - 2);
-        const std::string type = option.get_type_name();
-        return out + (type.empty() ? "" : " " + type);
-    }
-
-    static std::string entry(const std::string& head, const std::string& text) {
-        std::string out = "  " + head;
-        if (out.size() + 2 > kHelpIndent) {
-            out += "\n";
-            return out + std::string(kHelpIndent, ' ') + wrapped(text, kHelpIndent, kHelpIndent) +
-                   "\n";
-        }
-        out.resize(kHelpIndent, ' ');
-        return out + wrapped(text, kHelpIndent, kHelpIndent) + "\n";
-    }
-};
 
 // --- Values of flags --------------------------------------------------------------------------
 
@@ -250,6 +161,24 @@ std::vector<std::int64_t> lengths_value(const std::string& flag, const std::stri
     return lengths;
 }
 
+BenchShape shape_value(const std::string& flag, const std::string& text) {
+    std::vector<std::int64_t> extents;
+    std::int64_t elements = 1;
+    for (const std::string& part : split(text, 'x')) {
+        const auto extent = parse_number<std::int64_t>(part);
+        if (!extent || *extent < 1 || __builtin_mul_overflow(elements, *extent, &elements) ||
+            elements > kMaxTokens) {
+            extents.clear();
+            break;
+        }
+        extents.push_back(*extent);
+    }
+    if (extents.size() != 4) {
+        bad_value(flag, text, "BxSxHxD, as 1x4096x8x128: batch, tokens, heads, head size");
+    }
+    return {extents[0], extents[1], extents[2], extents[3]};
+}
+
 // --- Flags ------------------------------------------------------------------------------------
 
 // Adds options that read their own values, so that every message says what is allowed.
@@ -267,6 +196,24 @@ public:
         return app_
             .add_option_function<std::string>(
                 names, [set, flag](const std::string& given) { set(flag, given); }, text)
+            ->type_name(type)
+            ->group(group_);
+    }
+    // May be given several times.
+    template <class Item, class Read>
+    CLI::Option* list(const std::string& name, const std::string& type, const std::string& text,
+                      std::vector<Item>& to, Read read) {
+        return app_
+            .add_option_function<std::vector<std::string>>(
+                name,
+                [&to, read, name](const std::vector<std::string>& given) {
+                    to.clear();
+                    for (const std::string& one : given) {
+                        to.push_back(read(name, one));
+                    }
+                },
+                text)
+            ->allow_extra_args(false)
             ->type_name(type)
             ->group(group_);
     }
@@ -703,6 +650,108 @@ void add_sample(CLI::App& program, SampleFlags& f, Action& action) {
     app.callback([&action, &f] { action = [&f] { return run_sample_flags(f); }; });
 }
 
+struct BenchFlags {
+    BenchOptions options;
+    std::vector<std::string> compare;
+    bool peers = false;
+    std::vector<std::string> peers_arguments;  // all that stands behind --peers
+};
+
+void add_bench(CLI::App& program, BenchFlags& f, Action& action) {
+    CLI::App& app = add_command(
+        program, "bench", "time recipes, compare two such measurements, or measure a GPU",
+        "With --compare, a median has moved where old and new are farther apart than 2 % of the "
+        "old one and than\nthe quartiles of either; exit status 1: something became slower. "
+        "docs/bench.md describes the files.\n"
+        "\n"
+        "Examples:\n"
+        "  quatt bench --shape 1x4096x8x128 --recipe bf16 --recipe fp8 --json new.json\n"
+        "  quatt bench --shape 2x1000x32x128 --heads-kv 8 --causal --threads 4\n"
+        "  quatt bench --compare old.json new.json\n"
+        "  quatt bench --peers --quick --json h200.json");
+    Flags flags(app);
+    BenchOptions& o = f.options;
+    flags.group("Problem");
+    flags.list("--shape", "BxSxHxD",
+               "batch, tokens, heads, head size; may be repeated (default: 1x1024x8x128)", o.shapes,
+               shape_value);
+    flags.value("--heads-kv", "N", "KV heads (default: as many)",
+                [&o](const std::string& flag, const std::string& text) {
+                    o.heads_kv = integer(flag, text, 1, 65536);
+                });
+    flags.flag("--causal", "query i sees keys up to i", o.causal);
+    flags.list("--recipe", "R", "may be repeated; see quatt info (default: bf16 and fp8)",
+               o.recipes, recipe_value);
+    flags.group("How");
+    flags.value("--device", "D", "cpu (default), reference, emulate or simt:ARCH",
+                [&o](const std::string& flag, const std::string& text) {
+                    o.device = device_value(flag, text);
+                });
+    flags.value("--kernel", "K", "this entry of the support table only (see quatt info)",
+                [&o](const std::string& flag, const std::string& text) {
+                    o.kernel = kernel_value(flag, text);
+                });
+    flags.number("--threads", 1, 4096, "threads (default: all cores)", o.threads);
+    flags.number("--warmup", 0, 1000, "rounds that do not count (default: 1)", o.warmup);
+    flags.number("--rounds", 1, 100000, "timed runs of each (default: 7)", o.rounds);
+    flags.file("--json", "write everything; - prints it instead of the table", o.json);
+    flags.group("Instead");
+    app.add_option("--compare", f.compare, "say what moved between two files of --json")
+        ->expected(2)
+        ->type_name("OLD.json NEW.json")
+        ->group("Instead");
+    flags.flag("--peers",
+               "measure a GPU beside other attention kernels; what follows goes to the Python "
+               "program that does it, which needs torch",
+               f.peers);
+    add_quiet(flags, o.quiet, "no progress bar");
+    app.callback([&app, &f, &action] {
+        const std::string alone = f.peers ? "--peers" : f.compare.empty() ? "" : "--compare";
+        for (const CLI::Option* option : app.get_options()) {
+            if (!alone.empty() && option->count() > 0 && option->get_name() != alone) {
+                throw UsageError(alone + " goes without " + option->get_name());
+            }
+        }
+        action = [&f]() -> int {
+            if (f.peers) {
+                run_bench_peers(f.peers_arguments);
+            }
+            return f.compare.empty() ? run_bench(f.options)
+                                     : run_bench_compare(f.compare[0], f.compare[1]);
+        };
+    });
+}
+
+void add_completion(CLI::App& program, std::string& shell, Action& action) {
+    CLI::App& app = add_command(program, "completion", "print a script that completes commands",
+                                "Examples:\n"
+                                "  quatt completion bash > "
+                                "~/.local/share/bash-completion/completions/quatt\n"
+                                "  quatt completion zsh > ~/.zfunc/_quatt    (a folder of $fpath)\n"
+                                "  quatt completion fish > ~/.config/fish/completions/quatt.fish");
+    app.add_option("SHELL", shell, "bash, zsh or fish")->required()->type_name("SHELL");
+    app.callback([&program, &shell, &action] {
+        if (std::ranges::find(kShells, shell) == kShells.end()) {
+            bad_value("the shell", shell, "one of bash, zsh, fish");
+        }
+        action = [&program, &shell] {
+            print(completion_script(program, shell));
+            return kExitOk;
+        };
+    });
+}
+
+void add_man(CLI::App& program, Action& action) {
+    CLI::App& app = add_command(program, "man", "print the manual page of this program",
+                                "Example:\n  quatt man | man -l -");
+    app.callback([&program, &action] {
+        action = [&program] {
+            print(manual_page(program));
+            return kExitOk;
+        };
+    });
+}
+
 // What CLI11 says of a command line that does not fit, in our words where those are plainer.
 std::string parse_message(const CLI::App& program, const CLI::ParseError& error) {
     for (const CLI::App* app : program.get_subcommands()) {
@@ -728,7 +777,7 @@ std::string parse_message(const CLI::App& program, const CLI::ParseError& error)
 
 int run(int argc, const char* const* argv) {
     CLI::App program("quantised attention on files of tensors, and how accurate it is", "quatt");
-    program.formatter(std::make_shared<Help>());
+    program.formatter(help_formatter());
     program
         .set_version_flag("--version", std::string("quatt ") + quatt_version(), "show the version")
         ->group("General");
@@ -747,6 +796,8 @@ int run(int argc, const char* const* argv) {
     AttendOptions attend_options;
     CheckOptions check_options;
     SampleFlags sample_flags;
+    BenchFlags bench_flags;
+    std::string shell;
     add_info(program, action);
     add_explain(program, explain_options, action);
     add_attend(program, attend_options, action);
@@ -756,6 +807,9 @@ int run(int argc, const char* const* argv) {
     }
     add_check(program, check_options, action);
     add_sample(program, sample_flags, action);
+    add_bench(program, bench_flags, action);
+    add_completion(program, shell, action);
+    add_man(program, action);
 
     std::string command = "quatt";
     if (argc >= 2 && argv[1][0] != '-') {
@@ -770,6 +824,16 @@ int run(int argc, const char* const* argv) {
                              names);
         }
         command += std::string(" ") + argv[1];
+    }
+    // What follows `bench --peers` is another program's.
+    if (command == "quatt bench") {
+        const char* const* end = argv + argc;
+        const char* const* peers =
+            std::find_if(argv, end, [](std::string_view word) { return word == "--peers"; });
+        if (peers != end) {
+            bench_flags.peers_arguments.assign(peers + 1, end);
+            argc = static_cast<int>(peers + 1 - argv);
+        }
     }
     try {
         program.parse(argc, argv);

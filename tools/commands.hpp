@@ -113,4 +113,31 @@ struct SampleOptions {
 };
 [[nodiscard]] int run_sample(const SampleOptions& options);
 
+// [batch, tokens, heads, head size] of q; k and v may have fewer heads.
+struct BenchShape {
+    std::int64_t batch = 1;
+    std::int64_t tokens = 1024;
+    std::int64_t heads = 8;
+    std::int64_t head_dim = 128;
+};
+
+struct BenchOptions {
+    std::vector<BenchShape> shapes = {{}};
+    std::optional<std::int64_t> heads_kv;
+    bool causal = false;
+    std::vector<std::string> recipes = {"bf16", "fp8"};
+    std::string device = "cpu";
+    std::string kernel;  // "": the library's choice
+    std::int32_t threads = 0;
+    std::int64_t warmup = 1;
+    std::int64_t rounds = 7;
+    std::string json;  // "": none; "-": standard output, instead of the table
+    bool quiet = false;
+};
+[[nodiscard]] int run_bench(const BenchOptions& options);
+// kExitFailure where something became slower.
+[[nodiscard]] int run_bench_compare(const std::string& old_path, const std::string& new_path);
+// Becomes bench/peers.py with this library and these arguments; returns only by throwing Error.
+[[noreturn]] void run_bench_peers(const std::vector<std::string>& arguments);
+
 }  // namespace quatt::tools

@@ -213,31 +213,36 @@ def lse_everywhere(c):
         )
 
 
+SINKS = [(weight, position) for weight in (0.5, 0.9, 0.97) for position in (0, 0.3, 0.5, 1)]
+
+
+def sink_problem(c, keys):
+    """q, k, v, a head for each of SINKS: a key with that weight and V = 0, at that part of the row."""
+    q = c.normal(32, len(SINKS), 128, seed=1, dtype=torch.float32)
+    k = c.normal(keys, len(SINKS), 128, seed=2, dtype=torch.float32) * 0.5
+    v = c.normal(keys, len(SINKS), 128, seed=3, dtype=torch.float32)
+    q[..., 0], k[..., 0] = 128**0.5, 0
+    for h, (weight, position) in enumerate(SINKS):
+        at = round(position * (keys - 1))
+        odds = torch.tensor(weight / (1 - weight) * (keys - 1)).log().item()
+        k[at, h] = 0
+        k[at, h, 0] = odds + 0.125  # log of the mean of exp of N(0, .5) is .5^2 / 2
+        v[at, h] = 0
+    return [x.bfloat16() for x in (q, k, v)]
+
+
 def sinks(c):
     """29: one key with most of the weight and V = 0, the rest diffuse: as good as the emulation."""
-    weights, positions = (0.5, 0.9, 0.97), (0, 0.3, 0.5, 1)
-    combinations = [(w, p) for w in weights for p in positions]  # a head each
     table = {}
     for keys in c.size((8192, 32768, 131072), (400,)):
-        heads = len(combinations)
-        q = c.normal(32, heads, 128, seed=1, dtype=torch.float32)
-        k = c.normal(keys, heads, 128, seed=2, dtype=torch.float32) * 0.5
-        v = c.normal(keys, heads, 128, seed=3, dtype=torch.float32)
-        q[..., 0], k[..., 0] = 128**0.5, 0
-        for h, (weight, position) in enumerate(combinations):
-            at = round(position * (keys - 1))
-            odds = torch.tensor(weight / (1 - weight) * (keys - 1)).log().item()
-            k[at, h] = 0
-            k[at, h, 0] = odds + 0.125  # log of the mean of exp of N(0, .5) is .5^2 / 2
-            v[at, h] = 0
-        q, k, v = (x.bfloat16() for x in (q, k, v))
+        q, k, v = sink_problem(c, keys)
         for recipe in ("bf16", "fp8"):
             a = Attention(c, recipe, q, k, v)
             a.run()
             out, _ = host(c, "emulate", recipe, q, k, v, like=a)
             exact, _ = exact_rows(q, k, v, torch.arange(32, device=c.where), 128**-0.5)
             wrong, rows = [], []
-            for h, (weight, position) in enumerate(combinations):
+            for h, (weight, position) in enumerate(SINKS):
                 mine, theirs = rel_l2(a.out[:, h], exact[:, h]), rel_l2(out[:, h].to(c.where), exact[:, h])
                 rows.append((weight, position, mine, theirs))
                 good = mine <= 1.05 * theirs + 1e-3 and not (weight == 0.9 and keys >= 32768 and mine > 0.1)
@@ -245,7 +250,8 @@ def sinks(c):
                     wrong.append(f"weight {weight} at {position}: {mine:.4f}, emulation {theirs:.4f}")
             table[f"{recipe} {keys}"] = rows
             line = "; ".join(
-                f"{w}: " + " ".join(f"{m:.3f}" for ww, _, m, _ in rows if ww == w) for w in weights
+                f"{w}: " + " ".join(f"{m:.3f}" for ww, _, m, _ in rows if ww == w)
+                for w in dict.fromkeys(weight for weight, _ in SINKS)
             )
             c.report(
                 f"29 {recipe} sink, {keys} keys",
@@ -257,33 +263,40 @@ def sinks(c):
     c.tables["29 sinks: weight, position, rel-L2, of the emulation"] = table
 
 
+V_MEANS, MEAN_HEADS = (0, 0.5, 1, 2), 4  # heads a mean
+
+
+def mean_problem(c, keys):
+    """q, k, v with MEAN_HEADS heads for each mean of V in V_MEANS."""
+    q, k, v = (
+        c.normal(n, MEAN_HEADS * len(V_MEANS), 128, seed=i, dtype=torch.float32)
+        for i, n in enumerate((32, keys, keys))
+    )
+    for i, mean in enumerate(V_MEANS):
+        v[:, MEAN_HEADS * i : MEAN_HEADS * (i + 1)] += mean
+    return [x.bfloat16() for x in (q, k, v)]
+
+
+def mean_errors(out, exact):
+    """mean(out) / mean(exact) - 1 for each of V_MEANS; of mean 0 the difference, in std of the output."""
+    errors = []
+    for i, mean in enumerate(V_MEANS):
+        got, want = (x[:, MEAN_HEADS * i : MEAN_HEADS * (i + 1)].double() for x in (out, exact))
+        error = got.mean() / want.mean() - 1 if mean else (got - want).mean() / want.std()
+        errors.append(error.item())
+    return errors
+
+
 def means_of_v(c):
     """30: V with a mean of c; the mean of the output must be that of fp64."""
-    offsets, group = (0, 0.5, 1, 2), 4
     table = {}
     for keys in c.size((2048, 8192, 32768, 131072), (600,)):
-        q, k, v = (
-            c.normal(n, group * len(offsets), 128, seed=i, dtype=torch.float32)
-            for i, n in enumerate((32, keys, keys))
-        )
-        for i, offset in enumerate(offsets):
-            v[:, group * i : group * i + group] += offset
-        q, k, v = (x.bfloat16() for x in (q, k, v))
+        q, k, v = mean_problem(c, keys)
         exact, _ = exact_rows(q, k, v, torch.arange(32, device=c.where), 128**-0.5)
         for recipe in ("bf16", "fp8"):
             a = Attention(c, recipe, q, k, v)
-            a.run()
-            row, good = [], True
-            for i, offset in enumerate(offsets):
-                got, want = (x[:, group * i : group * i + group].double() for x in (a.out, exact))
-                # Without a mean there is no ratio: the difference in units of the output instead.
-                error = (
-                    (got.mean() / want.mean() - 1).item()
-                    if offset
-                    else ((got - want).mean() / want.std()).item()
-                )
-                row.append(error)
-                good &= abs(error) <= (2e-3 if offset else 2e-2)
+            row = mean_errors(a.run(), exact)
+            good = all(abs(error) <= (2e-3 if mean else 2e-2) for mean, error in zip(V_MEANS, row))
             table[f"{recipe} {keys}"] = row
             c.report(
                 f"30 {recipe} mean of V, {keys} keys",

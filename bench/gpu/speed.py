@@ -7,29 +7,44 @@ import torch
 from .common import Attention
 
 ROUNDS = 15
+WAIT = "spin_kernel"  # of torch.cuda._sleep
 PREP = ("plan", "statistics", "finalise", "pack_q", "pack_k", "pack_v")
 PREP_LIMIT_MS, COPY_SHARE, LEAST_RATIO = 0.77, 0.85, 1.1
 
 
-def medians(candidates, rounds=ROUNDS, seed=1):
-    """({name: median ms}, {name: lowest ms}) of functions.
+def times(candidates, rounds=ROUNDS, seed=1, lead_cycles=0):
+    """{name: ms of each round} of functions, after two rounds that do not count.
 
-    Each round runs all in another order: after a hot kernel the GPU is slower for the next one.
+    Each round runs all in another order: after a hot kernel the GPU is slower for the next one. With
+    `lead_cycles` the GPU waits so long before each call that the host is done launching it by then.
     """
-    times = {name: [] for name in candidates}
+    taken = {name: [] for name in candidates}
     order = list(candidates)
     shuffle = random.Random(seed).shuffle
     for i in range(rounds + 2):
         shuffle(order)
         for name in order:
             a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            if lead_cycles:
+                torch.cuda._sleep(lead_cycles)
             a.record()
             candidates[name]()
             b.record()
             b.synchronize()
             if i >= 2:
-                times[name].append(a.elapsed_time(b))
-    return {n: sorted(t)[len(t) // 2] for n, t in times.items()}, {n: min(t) for n, t in times.items()}
+                taken[name].append(a.elapsed_time(b))
+    return taken
+
+
+def medians(candidates, rounds=ROUNDS, seed=1):
+    """({name: median ms}, {name: lowest ms}) of functions."""
+    taken = times(candidates, rounds, seed)
+    return {n: sorted(t)[len(t) // 2] for n, t in taken.items()}, {n: min(t) for n, t in taken.items()}
+
+
+def kernel_name(signature):
+    """The name alone: no template arguments, namespace or parameters."""
+    return signature.split("<")[0].split("::")[-1].split("(")[0].removeprefix("void ")
 
 
 def kernel_times(f, rounds=5):
@@ -38,12 +53,45 @@ def kernel_times(f, rounds=5):
         for _ in range(rounds):
             f()
         torch.cuda.synchronize()
-    times = {}
+    taken = {}
     for e in prof.key_averages():
         if e.self_device_time_total > 0:
-            name = e.key.split("<")[0].split("::")[-1].split("(")[0]
-            times[name] = times.get(name, 0) + e.self_device_time_total / rounds / 1e3
-    return times
+            name = kernel_name(e.key)
+            taken[name] = taken.get(name, 0) + e.self_device_time_total / rounds / 1e3
+    return taken
+
+
+def kernel_rounds(candidates, rounds=ROUNDS, seed=2, lead_cycles=1_000_000):
+    """{name: [{kernel: ms} of each round]}: `times` as the profiler sees its kernels.
+
+    The waiting kernel before each call marks where its kernels begin.
+    """
+    calls, order = [], list(candidates)
+    shuffle = random.Random(seed).shuffle
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
+        torch.cuda._sleep(lead_cycles)  # should the first kernel escape the profiler, it is this one
+        for _ in range(rounds + 2):
+            shuffle(order)
+            for name in order:
+                torch.cuda._sleep(lead_cycles)
+                candidates[name]()
+                torch.cuda.synchronize()
+                calls.append(name)
+    seen = []
+    on_gpu = [e for e in prof.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    for e in sorted(on_gpu, key=lambda e: e.time_range.start):
+        name = kernel_name(e.name)
+        if name == WAIT:
+            seen.append({})
+        elif seen:
+            seen[-1][name] = seen[-1].get(name, 0) + e.time_range.elapsed_us() / 1e3
+    missed, seen = len(calls) > len(seen) or len(seen) > len(calls) + 1, seen[-len(calls) :]
+    if missed or not all(seen):
+        raise RuntimeError(f"the profiler saw {sum(map(bool, seen))} of {len(calls)} calls")
+    taken = {name: [] for name in candidates}
+    for name, kernels in list(zip(calls, seen))[2 * len(candidates) :]:
+        taken[name].append(kernels)
+    return taken
 
 
 def prep_bytes(tokens, heads):

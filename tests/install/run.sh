@@ -84,5 +84,15 @@ grep -q "^## \[$version\]" "$source_dir/CHANGELOG.md" || fail "CHANGELOG.md has 
 if [ -x "$build_dir/tools/quatt" ]; then
     step "the installed tool finds its library"
     "$prefix/bin/quatt" info >"$scratch/info.log" || fail "quatt info"
+    step "the installed tool finds its program for measurements, which finds its own files"
+    # Without torch it says so and exits with 1.
+    "$prefix/bin/quatt" bench --peers --list >"$scratch/peers.log" || true
+    grep -q "^shapes: " "$scratch/peers.log" || fail "quatt bench --peers --list"
+    (cd "$prefix/share/quatt/bench" && PYTHONDONTWRITEBYTECODE=1 python3 -c "import quatt_c, gpu.peer_tables") ||
+        fail "the modules of peers.py"
+    for file in man/man1/quatt.1 bash-completion/completions/quatt zsh/site-functions/_quatt \
+        fish/vendor_completions.d/quatt.fish; do
+        [ -s "$prefix/share/$file" ] || fail "share/$file is not installed"
+    done
 fi
 echo "install test passed"

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <quatt/attention.hpp>
@@ -248,7 +249,8 @@ void expect_golden(const std::string& name, const std::string& text) {
 
 TEST_F(Cli, HelpIsGolden) {
     expect_golden("help.txt", succeed({"--help"}));
-    for (const std::string command : {"info", "explain", "attend", "check", "sample"}) {
+    for (const std::string command :
+         {"info", "explain", "attend", "check", "sample", "bench", "completion", "man"}) {
         const std::string text = succeed({command, "--help"});
         expect_golden("help_" + command + ".txt", text);
         EXPECT_NE(text.find("\n  quatt " + command), std::string::npos) << "no example";
@@ -1655,6 +1657,203 @@ TEST_F(Cli, ASampleCanBeCheckedAndAttended) {
         EXPECT_NE(succeed({"check", file("s"), "--rows", "16"}).find("(q, k, v)"),
                   std::string::npos);
         (void)succeed({"attend", file("s"), "-o", file("out"), "--recipe", "nvfp4"});
+    }
+}
+
+// --- bench ------------------------------------------------------------------------------------
+
+TEST_F(Cli, BenchTimesEveryRecipeOnEveryShape) {
+    const Args args = {"bench",     "--shape",  "1x40x4x32", "--shape",  "2x16x4x8", "--heads-kv",
+                       "2",         "--recipe", "f16",       "--recipe", "fp8",      "--causal",
+                       "--threads", "1",        "--rounds",  "3",        "--warmup", "0"};
+    Args to_file = args;
+    to_file.insert(to_file.end(), {"--json", file("bench.json")});
+    const std::string text = succeed(to_file);
+    const Json written = Json::parse(read_text(file("bench.json")));
+    Args printed = args;
+    printed.insert(printed.end(), {"--json", "-", "--device", "emulate"});
+    for (const Json& json : {written, Json::parse(succeed(printed))}) {
+        EXPECT_EQ(json["schema"], "quatt.bench");
+        EXPECT_EQ(json["rounds"], 3);
+        ASSERT_EQ(json["results"].size(), 4u);
+        for (const Json& r : json["results"]) {
+            EXPECT_GT(r["lowest_ms"].get<double>(), 0);
+            EXPECT_LE(r["lowest_ms"], r["q1_ms"]);
+            EXPECT_LE(r["q1_ms"], r["median_ms"]);
+            EXPECT_LE(r["median_ms"], r["q3_ms"]);
+            EXPECT_GT(r["gflops"].get<double>(), 0);
+            EXPECT_EQ(r["threads"], 1);
+            EXPECT_EQ(r["heads_kv"], 2);
+        }
+        EXPECT_EQ(json["results"][0]["name"], "1x40x4x32 kv 2 causal f16");
+        EXPECT_EQ(json["results"][3]["name"], "2x16x4x8 kv 2 causal fp8");
+        EXPECT_EQ(json["results"][0]["flop"], 4.0 * 4 * 32 * 40 * 41 / 2);
+    }
+    EXPECT_EQ(written["results"][0]["kernel"], "cpu");
+    for (const std::string word : {"1x40x4x32 kv 2 causal", "2x16x4x8", "fp8", "cpu", "3 rounds"}) {
+        EXPECT_NE(text.find(word), std::string::npos) << text;
+    }
+}
+
+TEST_F(Cli, BenchRefusesBeforeItMeasures) {
+    fail({"bench", "--device", "cuda"}, 1, {"'cuda'", "cpu, reference", "bench --peers"});
+    fail({"bench", "--device", "emu:sm_120"}, 1, {"'emu:sm_120'", "--peers"});
+    fail({"bench", "--shape", "1x16x6x8", "--heads-kv", "4"}, 1, {"1x16x6x8 kv 4, recipe bf16: "});
+    fail({"bench", "--json", file("none/x.json")}, 1, {"none"});
+    for (const std::string shape : {"", "1x2x3", "1x2x3x4x5", "1x0x3x4", "1x-2x3x4", "axbxcxd",
+                                    "1000000x1000000x1000000x1000000", "1x2x3x4 "}) {
+        fail({"bench", "--shape", shape}, 2, {"--shape is '" + shape + "'", "BxSxHxD"});
+    }
+    fail({"bench", "--recipe", "fp8", "--recipe", "fp9"}, 2, {"--recipe is 'fp9'", "nvfp4"});
+    fail({"bench", "--rounds", "0"}, 2, {"--rounds is '0'"});
+    fail({"bench", "--rounds", "3", "--rounds", "4"}, 2, {"--rounds is given 2 times"});
+    fail({"bench", "--causal", "--compare", "a", "b"}, 2, {"--compare goes without --causal"});
+    fail({"bench", "--compare", "a"}, 2, {"--compare"});
+    fail({"bench", "--causal", "--peers", "--list"}, 2, {"--peers goes without --causal"});
+}
+
+TEST_F(Cli, BenchComparesTwoFiles) {
+    const auto write = [&](const std::string& name, const std::string& device, double a, double b) {
+        Json json = {{"schema", "quatt.bench"}, {"version", 1}, {"device", device}};
+        const auto add = [&](const std::string& of, double ms) {
+            json["results"].push_back(
+                {{"name", of}, {"median_ms", ms}, {"q1_ms", ms - 0.1}, {"q3_ms", ms + 0.1}});
+        };
+        add("common", a);
+        add("steady", 10);
+        add("only " + name, b);
+        write_text(file(name), json.dump());
+        return file(name);
+    };
+    const std::string before = write("before", "cpu", 10, 1);
+    const std::string same = succeed({"bench", "--compare", before, before});
+    EXPECT_NE(same.find("0 slower, 0 faster, of 3"), std::string::npos) << same;
+
+    const Outcome slower = run({"bench", "--compare", before, write("after", "cuda", 12, 1)});
+    EXPECT_EQ(slower.status, 1);
+    EXPECT_EQ(slower.err, "");
+    for (const std::string text :
+         {"SLOWER", "1.200", "1 slower, 0 faster, of 2", "only in the old file: only before",
+          "only in the new file: only after", "is of cpu, the new one of cuda"}) {
+        EXPECT_NE(slower.out.find(text), std::string::npos) << slower.out;
+    }
+    const std::string faster = succeed({"bench", "--compare", before, write("fast", "cpu", 8, 1)});
+    EXPECT_NE(faster.find("0 slower, 1 faster, of 2"), std::string::npos) << faster;
+
+    write_text(file("empty"), R"({"schema": "quatt.bench", "version": 1, "device": "cpu",)"
+                              R"( "results": []})");
+    fail({"bench", "--compare", before, file("empty")}, 1, {"no measurement in common"});
+    fail({"bench", "--compare", before, file("none")}, 1, {"none: cannot be read"});
+    fail({"bench", "--compare", before, kRealFile}, 1, {"is no measurement"});
+}
+
+TEST_F(Cli, BenchHandsOverToTheProgramForPeers) {
+    const Outcome list = run({"bench", "--peers", "--list", "--shapes", "2048x56"});
+    if (list.err.find("needs peers.py") != std::string::npos) {
+        GTEST_SKIP() << "built outside of its source tree";
+    }
+    EXPECT_NE(list.out.find("shapes: 2048x56\n"), std::string::npos) << list.out << list.err;
+    // Its own words, and its own exit status.
+    const Outcome wrong = run({"bench", "--peers", "--shapes", "7x7"});
+    EXPECT_EQ(wrong.status, 2);
+    EXPECT_NE(wrong.err.find("--shapes 7x7"), std::string::npos) << wrong.err;
+
+    const std::string path = std::getenv("PATH");
+    ::setenv("PATH", file("").c_str(), 1);
+    fail({"bench", "--peers", "--list"}, 1, {"python3", "PATH"});
+    ::setenv("PATH", path.c_str(), 1);
+}
+
+// --- Texts made of the flags ------------------------------------------------------------------
+
+// {command: flags}, as the helps name them; "" is the program itself.
+class MadeOfFlags : public Cli {
+protected:
+    void SetUp() override {
+        std::istringstream help(succeed({"--help"}));
+        std::string line;
+        while (std::getline(help, line) && line != "Commands:") {
+        }
+        while (std::getline(help, line) && !line.empty()) {
+            const std::string command = line.substr(2, line.find(' ', 2) - 2);
+            const std::string text = succeed({command, "--help"});
+            // Flags stand behind two spaces, or behind a short name.
+            const std::regex flag("(^|\n)  (-[a-z], )?(--[a-z-]+)");
+            for (std::sregex_iterator i(text.begin(), text.end(), flag), end; i != end; ++i) {
+                flags_[command].insert((*i)[3]);
+            }
+        }
+        ASSERT_EQ(flags_.size(), 8u);
+        ASSERT_TRUE(flags_["bench"].contains("--heads-kv"));
+        ASSERT_TRUE(flags_["attend"].contains("--output"));
+    }
+    std::map<std::string, std::set<std::string>> flags_;
+};
+
+TEST_F(MadeOfFlags, CompletionKnowsEveryFlagOfEveryCommand) {
+    for (const std::string shell : {"bash", "zsh", "fish"}) {
+        const std::string script = succeed({"completion", shell});
+        for (const auto& [command, flags] : flags_) {
+            // The part of the script that is about this command.
+            std::string part = script;
+            if (shell != "fish") {
+                const auto begin = script.find("\n        " + command + ")\n");
+                ASSERT_NE(begin, std::string::npos) << shell << " " << command;
+                const std::string end = shell == "bash" ? "esac ;;\n" : " ;;\n        ";
+                part = script.substr(begin, script.find(end, begin) - begin);
+            }
+            for (const std::string& flag : flags) {
+                const std::regex wanted(shell == "bash"  ? flag + "[ \"]"
+                                        : shell == "zsh" ? "\\)?" + flag + "\\["
+                                                         : "_from " + command + "'[^\n]* -l " +
+                                                               flag.substr(2) + " ");
+                EXPECT_TRUE(std::regex_search(part, wanted)) << shell << " " << command << flag;
+            }
+        }
+    }
+    fail({"completion", "csh"}, 2, {"'csh'", "bash, zsh, fish"});
+    fail({"completion"}, 2, {"SHELL"});
+}
+
+// As bash calls it: COMP_WORDS, COMP_CWORD, and the program, the current and the previous word.
+TEST_F(Cli, BashCompletes) {
+    write_text(file("quatt.bash"), succeed({"completion", "bash"}));
+    const auto complete = [&](const std::string& words) {
+        write_text(file("try.sh"), "complete() { :; }\ncompopt() { echo FILES; }\nsource '" +
+                                       file("quatt.bash") + "'\nCOMP_WORDS=(" + words +
+                                       ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n"
+                                       "_quatt quatt \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"\n"
+                                       "echo \"${COMPREPLY[*]}\"\n");
+        const std::string command = "bash '" + file("try.sh") + "' > '" + file("reply") + "' 2>&1";
+        EXPECT_EQ(std::system(command.c_str()), 0);
+        return read_text(file("reply"));
+    };
+    EXPECT_EQ(complete("quatt c"), "check completion\n");
+    EXPECT_EQ(complete("quatt --v"), "--version\n");
+    EXPECT_EQ(complete("quatt bench --he"), "--help --heads-kv\n");
+    EXPECT_EQ(complete("quatt bench --recipe nv"), "nvfp4 nvfp4_fp8\n");
+    EXPECT_EQ(complete("quatt bench --threads ''"), "\n");
+    EXPECT_EQ(complete("quatt bench --json ''"), "FILES\n\n");
+    EXPECT_EQ(complete("quatt attend in"), "FILES\n\n");
+    EXPECT_EQ(complete("quatt attend --device s"), "simt:sm_90\n");
+    EXPECT_EQ(complete("quatt completion f"), "fish\n");
+}
+
+TEST_F(MadeOfFlags, TheManualNamesEveryFlagAndIsPlainRoff) {
+    const std::string page = succeed({"man"});
+    for (const auto& [command, flags] : flags_) {
+        const auto begin = page.find(".SS \"quatt " + command + " ");
+        ASSERT_NE(begin, std::string::npos) << command;
+        const std::string part = page.substr(begin, page.find("\n.S", begin + 1) - begin);
+        for (const std::string& flag : flags) {
+            const std::string escaped = std::regex_replace(flag, std::regex("-"), "\\-");
+            EXPECT_NE(part.find(escaped), std::string::npos) << command << " " << flag;
+        }
+    }
+    std::istringstream lines(page);
+    const std::regex request(R"(\.(\\"|TH|SH|SS|TP|PP|nf|fi)( .*)?)");
+    for (std::string line; std::getline(lines, line);) {
+        EXPECT_TRUE(line.empty() || line[0] != '.' || std::regex_match(line, request)) << line;
     }
 }
 
