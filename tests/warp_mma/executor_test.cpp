@@ -35,13 +35,11 @@ TEST(Executor, SameBitsAtEveryCompletionWithAnyWarpOrder) {
                     continue;
                 }
                 // The strict reading of the memory model too: a fence between reads and the refill.
-                // NOTE: wgmma reads K's scales and relies on the mbarrier alone.
-                const bool is_strict = !is(kSchedule, "wgmma");
                 const Outcome next = run_chain(c, recipe,
                                                {.options = {.seed = seed++,
                                                             .completion = completion,
                                                             .order = order,
-                                                            .fence_after_reads = is_strict}});
+                                                            .fence_after_reads = true}});
                 EXPECT_TRUE(next.report.ok()) << recipe << '\n' << next.report.summary();
                 EXPECT_EQ(next.bits, first.bits) << recipe;
             }

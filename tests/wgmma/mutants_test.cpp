@@ -32,6 +32,31 @@ TEST(Mutants, NoFreeWait) {
     expect_reported(kMutant<Mutant::kNoFreeWait>, "fp8", {Fault::kWriteRace, Fault::kDeadlock});
 }
 
+// Accumulators of a running wgmma are NaN.
+TEST(Mutants, NoScoreWait) {
+    Case c = usual_case("fp8");
+    expect_wrong(kMutant<Mutant::kNoScoreWait>, "fp8", c);
+}
+
+TEST(Mutants, NoValueWait) {
+    expect_reported(kMutant<Mutant::kNoValueWait>, "fp8", {Fault::kInFlight, Fault::kWriteRace});
+}
+
+TEST(Mutants, NoFence) {
+    expect_reported(kMutant<Mutant::kNoFence>, "fp8", {Fault::kWgmmaFence});
+}
+
+// Without the master O grows over three intervals, and its short accumulator cuts ever more.
+TEST(Mutants, NoFlush) {
+    Spec s = spec_of("fp8");
+    s.heads_q = 1;
+    s.tokens_q = 20;
+    s.tokens_k = 3 * 2304;
+    Case c = make_case(s);
+    fill(c.v, [&](const Extents& i) { return i[1] < 3456 ? 1.0 : -1.0; });
+    expect_wrong(kMutant<Mutant::kNoFlush>, "fp8", c);
+}
+
 TEST(Mutants, NoMask) {
     for (const bool causal : {false, true}) {
         Spec s = spec_of("fp8");

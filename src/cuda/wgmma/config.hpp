@@ -73,9 +73,9 @@ struct SharedPlan {
     alignas(16) float k_scale[C::kStages][2][tile::kKeyScaleStride];  // the first of each counts
     ptx::u64 full[C::kStages], empty[C::kStages];                     // mbarriers
     ptx::u64 item_full, item_empty;                                   // of q and the four below
-    // Items by turns: results are still made of one when the groups already take up the next.
-    alignas(16) u32 item[2][12];
-    alignas(16) float v_scale[2][C::kDim], v_mean[2][C::kDim];
+    // Three items: results are made of one while the next one is computed, and a third found.
+    alignas(16) u32 item[3][12];
+    alignas(16) float v_scale[3][C::kDim], v_mean[3][C::kDim];
 };
 
 // What the loader tells the others of an item: three times four words.

@@ -39,10 +39,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                           C::kScaleBytes);
     };
     const auto item_words = [&](u32 n) {
-        return shared.sub(offsetof(Plan, item) + n % 2 * sizeof(ItemWords), sizeof(ItemWords));
+        return shared.sub(offsetof(Plan, item) + n % 3 * sizeof(ItemWords), sizeof(ItemWords));
     };
     const auto v_row = [&](u32 array, u32 n) {  // of v_scale and v_mean
-        return shared.sub(array + n % 2 * 4 * C::kDim, 4 * C::kDim);
+        return shared.sub(array + n % 3 * 4 * C::kDim, 4 * C::kDim);
     };
     // Keys that query `row` sees: [0, last). Bottom-right aligned under a causal mask.
     const auto last = [&](i32 row, i32 queries, i32 keys) {
@@ -76,78 +76,94 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         u32 next = ptx::atomic_add(p.work, tile::kNextItem, 1u);
         QUATT_NO_UNROLL
         for (u32 n = 0;; n++) {
-            const u32 item = next;
+            const ptx::Shared words = item_words(n);
+            i32 tiles = 0, pair = -1;
+            i64 k_tile = 0;
+            const bool is_end = next >= items;
+            if (is_end) {
+                words.store(offsetof(ItemWords, where), ptx::U32x4{0, 0, 0, 0});
+            } else {
+                const tile::Item x =
+                    tile::find_item(next, p.work, p.segment_count, p.segments, C::kRows);
+                next = ptx::atomic_add(p.work, tile::kNextItem, 1u);  // its latency is hidden
+                const i32 row = i32(x.row_tile * C::kRows), queries = x.where.q_len,
+                          keys = x.where.k_len;
+                const auto low = [](i64 offset) { return u32(ptx::u64(offset)); };
+                const auto high = [](i64 offset) { return u32(ptx::u64(offset) >> 32); };
+                words.store(offsetof(ItemWords, where), ptx::U32x4{1, x.segment, x.head, u32(row)});
+                words.store(offsetof(ItemWords, lengths),
+                            ptx::U32x4{u32(queries), u32(keys), u32(x.where.q_row), 0});
+                words.store(offsetof(ItemWords, results),
+                            ptx::U32x4{low(x.where.out), high(x.where.out), low(x.where.lse),
+                                       high(x.where.lse)});
+                tiles = tiles_of(row, queries, keys);
+                pair = (tiles + 1) / 2 - 1;
+                k_tile = i64(x.head / p.heads_per_group) * p.k_tiles + x.where.k_tile;
+            }
+            // Loads pairs down to `end`.
+            const auto load_pairs = [&](i32 end) {
+                QUATT_NO_UNROLL
+                for (; pair >= end; pair--, used++) {
+                    const u32 stage = used % C::kStages;
+                    if constexpr (kMutant != Mutant::kNoFreeWait) {
+                        ptx::mbarrier_wait(empty(stage), (used / C::kStages + 1) % 2);
+                    }
+                    ptx::fence_proxy_async();  // reads of the K scales come before the next copy
+                    ptx::mbarrier_arrive_expect_tx(full(stage),
+                                                   2 * (2 * C::kTileBytes + C::kScaleBytes));
+                    QUATT_NO_UNROLL
+                    for (u32 half = 0; half < 2; half++) {
+                        // Of a last pair without a second tile the first comes twice: all its keys
+                        // are masked then, and what P = 0 is multiplied with must be no garbage.
+                        const i32 tile = 2 * pair + i32(half);
+                        const i64 from = k_tile + (tile < tiles ? tile : 2 * pair);
+                        ptx::bulk_load(
+                            scale_at(stage, half),
+                            p.k_scale.sub(from * tile::kKeyScaleStride, tile::kKeyScaleStride),
+                            C::kScaleBytes, full(stage));
+                        ptx::bulk_load(k_tile_at(stage, half),
+                                       p.k8.sub(from * C::kTileBytes, C::kTileBytes), C::kTileBytes,
+                                       full(stage));
+                        ptx::bulk_load(v_tile_at(stage, half),
+                                       p.v8.sub(from * C::kTileBytes, C::kTileBytes), C::kTileBytes,
+                                       full(stage));
+                    }
+                }
+            };
+            // The first ones while the groups still need the Q of the item before.
+            load_pairs(pair - i32(C::kStages - 2) > 0 ? pair - i32(C::kStages - 2) : 0);
             if constexpr (kMutant != Mutant::kNoItemFree) {
                 ptx::mbarrier_wait(item_empty, (n + 1) % 2);
             }
-            ptx::fence_proxy_async();  // reads of v_scale and v_mean come before their next copies
-            const ptx::Shared words = item_words(n);
-            if (item >= items) {
-                words.store(offsetof(ItemWords, where), ptx::U32x4{0, 0, 0, 0});
+            if (is_end) {
                 ptx::mbarrier_arrive(item_full);
                 break;
             }
-            next = ptx::atomic_add(p.work, tile::kNextItem, 1u);  // its latency is hidden
-            const tile::Item x =
-                tile::find_item(item, p.work, p.segment_count, p.segments, C::kRows);
-            const i32 row = i32(x.row_tile * C::kRows), queries = x.where.q_len,
-                      keys = x.where.k_len;
-            const auto low = [](i64 offset) { return u32(ptx::u64(offset)); };
-            const auto high = [](i64 offset) { return u32(ptx::u64(offset) >> 32); };
-            words.store(offsetof(ItemWords, where), ptx::U32x4{1, x.segment, x.head, u32(row)});
-            words.store(offsetof(ItemWords, lengths),
-                        ptx::U32x4{u32(queries), u32(keys), u32(x.where.q_row), 0});
-            words.store(offsetof(ItemWords, results),
-                        ptx::U32x4{low(x.where.out), high(x.where.out), low(x.where.lse),
-                                   high(x.where.lse)});
+            ptx::fence_proxy_async();  // and reads of v_scale and v_mean
+            const auto where = words.template load<ptx::U32x4>(offsetof(ItemWords, where));
+            const auto lengths = words.template load<ptx::U32x4>(offsetof(ItemWords, lengths));
+            const u32 segment = where.y, head = where.z;
+            const i32 row = i32(where.w), queries = i32(lengths.x), q_row = i32(lengths.z);
             // Row tiles that the segment has; what a group without one computes is not stored.
-            const i32 groups_left = (queries - row + i32(C::kGroupRows) - 1) / i32(C::kGroupRows);
-            const u32 groups = groups_left < i32(C::kGroups) ? u32(groups_left) : C::kGroups;
+            const i32 row_tiles = (queries - row + i32(C::kGroupRows) - 1) / i32(C::kGroupRows);
+            const u32 groups = row_tiles < i32(C::kGroups) ? u32(row_tiles) : C::kGroups;
             ptx::mbarrier_arrive_expect_tx(item_full, groups * C::kQBytes + 2 * 4 * C::kDim);
-            const u32 kv_head = x.head / p.heads_per_group,
-                      kv_heads = p.heads_q / p.heads_per_group;
-            const i64 v_row_at = (i64(x.segment) * kv_heads + kv_head) * C::kDim;
+            const i64 v_row_at =
+                (i64(segment) * (p.heads_q / p.heads_per_group) + head / p.heads_per_group) *
+                C::kDim;
             ptx::bulk_load(v_row(offsetof(Plan, v_scale), n), p.v_scale.sub(v_row_at, C::kDim),
                            4 * C::kDim, item_full);
             ptx::bulk_load(v_row(offsetof(Plan, v_mean), n), p.v_mean.sub(v_row_at, C::kDim),
                            4 * C::kDim, item_full);
-            const i64 q_tile = i64(x.head) * p.q_tiles + x.where.q_row / i32(C::kGroupRows) +
-                               x.segment + row / i32(C::kGroupRows);
+            const i64 q_tile = head * p.q_tiles + tile::first_query_tile(q_row, segment) +
+                               row / i32(C::kGroupRows);
             QUATT_NO_UNROLL
             for (u32 i = 0; i < groups; i++) {
                 ptx::bulk_load(shared.sub(offsetof(Plan, q) + i * C::kQBytes, C::kQBytes),
                                p.q8.sub((q_tile + i) * C::kQBytes, C::kQBytes), C::kQBytes,
                                item_full);
             }
-            const i64 k_tile = i64(kv_head) * p.k_tiles + x.where.k_tile;
-            const i32 tiles = tiles_of(row, queries, keys);
-            QUATT_NO_UNROLL
-            for (i32 pair = (tiles + 1) / 2 - 1; pair >= 0; pair--, used++) {
-                const u32 stage = used % C::kStages;
-                if constexpr (kMutant != Mutant::kNoFreeWait) {
-                    ptx::mbarrier_wait(empty(stage), (used / C::kStages + 1) % 2);
-                }
-                ptx::fence_proxy_async();  // and so do reads of the K scales
-                ptx::mbarrier_arrive_expect_tx(full(stage),
-                                               2 * (2 * C::kTileBytes + C::kScaleBytes));
-                QUATT_NO_UNROLL
-                for (u32 half = 0; half < 2; half++) {
-                    // Of a last pair without a second tile the first comes twice: all its keys are
-                    // masked then, and what P = 0 is multiplied with must not be garbage.
-                    const i64 from =
-                        k_tile + (2 * pair + i32(half) < tiles ? 2 * pair + i32(half) : 2 * pair);
-                    ptx::bulk_load(
-                        scale_at(stage, half),
-                        p.k_scale.sub(from * tile::kKeyScaleStride, tile::kKeyScaleStride),
-                        C::kScaleBytes, full(stage));
-                    ptx::bulk_load(k_tile_at(stage, half),
-                                   p.k8.sub(from * C::kTileBytes, C::kTileBytes), C::kTileBytes,
-                                   full(stage));
-                    ptx::bulk_load(v_tile_at(stage, half),
-                                   p.v8.sub(from * C::kTileBytes, C::kTileBytes), C::kTileBytes,
-                                   full(stage));
-                }
-            }
+            load_pairs(0);
         }
         return;
     }
