@@ -134,8 +134,11 @@ const char* cpu_features() {
         add("SSE4.2", __builtin_cpu_supports("sse4.2"));
         add("AVX2", __builtin_cpu_supports("avx2"));
         add("FMA", __builtin_cpu_supports("fma"));
+        add("F16C", __builtin_cpu_supports("f16c"));
         add("AVX512F", __builtin_cpu_supports("avx512f"));
         add("AVX512BW", __builtin_cpu_supports("avx512bw"));
+        add("AVX512DQ", __builtin_cpu_supports("avx512dq"));
+        add("AVX512VL", __builtin_cpu_supports("avx512vl"));
         add("AVX512VNNI", __builtin_cpu_supports("avx512vnni"));
         add("AVX512BF16", __builtin_cpu_supports("avx512bf16"));
         return all;

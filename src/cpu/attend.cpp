@@ -1,0 +1,234 @@
+#include "cpu/attend.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "core/arena.hpp"
+#include "recipe/softmax_law.hpp"
+
+namespace quatt::cpu {
+namespace {
+
+using recipe::exp2_fast;
+using recipe::kLog2E;
+using recipe::kMaxHeadDim;
+using recipe::kNoReference;
+using recipe::kRowBlock;
+using recipe::RowReference;
+
+// Rows of the products: a block, the mean row of Q, padding.
+constexpr std::int64_t kProductRows = kRowBlock + kRowStep;
+
+struct Scratch {
+    core::Carver carver;
+    std::uint32_t* q;  // [rows, steps]
+    float* k;          // [dim, 64]: a widened tile
+    float* v;          // [64, dv]: likewise
+    float* t;          // [rows, 64]
+    std::uint32_t* p;  // [rows, 64 / elements]
+    float* l;          // [rows, kSumLanes]
+    float* o;          // [rows, dv]: under the row's reference
+    float* master;     // [rows, dv]: under the row's master reference
+
+    Scratch(const TileShape& s, std::byte* base)
+        : carver(base),
+          q(carver.take<std::uint32_t>(kProductRows * s.steps)),
+          k(carver.take<float>(s.k_floats())),
+          v(carver.take<float>(s.v_floats())),
+          t(carver.take<float>(kProductRows * kTile)),
+          p(carver.take<std::uint32_t>(kProductRows * kTile)),
+          l(carver.take<float>(kProductRows * kSumLanes)),
+          o(carver.take<float>(kProductRows * s.dv)),
+          master(carver.take<float>(kProductRows * s.dv)) {}
+};
+
+class Block {
+public:
+    Block(const recipe::HeadProblem& p, const BlockOptions& o, const PackedHead& head,
+          std::span<const std::int64_t> rows, std::byte* scratch)
+        : p_(p),
+          o_(o),
+          r_(*o.recipe),
+          head_(head),
+          first_row_(rows.front()),
+          n_(static_cast<std::int64_t>(rows.size())),
+          s_(o.shape, scratch) {}
+
+    void run() {
+        load_queries();
+        const std::int64_t keys = p_.mask.k_len;
+        const std::int64_t intervals = (keys + r_.interval_keys - 1) / r_.interval_keys;
+        // Splits beyond the intervals are empty: any number of them must cost nothing.
+        const std::int64_t splits = std::clamp<std::int64_t>(intervals, 1, o_.splits);
+        for (std::int64_t split = splits - 1; split >= 0; split--) {
+            const std::int64_t begin = split * intervals / splits * r_.interval_keys;
+            const std::int64_t end =
+                std::min(keys, (split + 1) * intervals / splits * r_.interval_keys);
+            walk(std::max(begin, first_), std::min(end, last_));
+            for (std::int64_t i = 0; i < n_; i++) {
+                end_split(i);
+            }
+        }
+        for (std::int64_t i = 0; i < n_; i++) {
+            finish_row(p_, r_, head_.k, head_.v, first_row_ + i, at(master_reference_, i),
+                       at(master_l_, i), s_.master + i * o_.shape.dv);
+        }
+    }
+
+private:
+    template <class T>
+    static T& at(std::array<T, kProductRows>& a, std::int64_t i) {
+        return a[static_cast<std::size_t>(i)];
+    }
+    [[nodiscard]] std::int64_t product_rows() const {
+        return (n_ + (r_.q_mean_term != 0 ? 1 : 0) + kRowStep - 1) / kRowStep * kRowStep;
+    }
+
+    // What is past the rows stays 0: the products of padding are finite and go nowhere.
+    void load_queries() {
+        const std::int64_t rows = product_rows();
+        std::fill(s_.q, s_.q + rows * o_.shape.steps, 0u);
+        std::fill(s_.p, s_.p + rows * kTile, 0u);
+        std::fill(s_.l, s_.l + rows * kSumLanes, 0.0f);
+        std::fill(s_.o, s_.o + rows * o_.shape.dv, 0.0f);
+        std::fill(s_.master, s_.master + rows * o_.shape.dv, 0.0f);
+        std::array<float, kMaxHeadDim> q;
+        first_ = p_.mask.k_len;
+        last_ = 0;
+        for (std::int64_t i = 0; i < n_; i++) {
+            const std::int64_t row = first_row_ + i;
+            recipe::decode_row(r_.q, head_.q, row, q.data());
+            pack_query(o_.shape, q.data(), s_.q + i * o_.shape.steps);
+            at(row_factor_, i) =
+                recipe::row_factor(r_.q, head_.q, row) * (p_.softmax_scale * kLog2E);
+            at(master_reference_, i) = kNoReference;
+            first_ = std::min(first_, p_.mask.first(row));
+            last_ = std::max(last_, p_.mask.last(row));
+        }
+        // (q + mean) . k = q . k + mean . k. A block of rows lies in one block of means.
+        if (r_.q_mean_term != 0) {
+            recipe::decode_mean_row(r_.q, head_.q, first_row_ / r_.q.block_tokens, q.data());
+            pack_query(o_.shape, q.data(), s_.q + n_ * o_.shape.steps);
+        }
+    }
+
+    // Tiles that meet keys [begin, end), last first. Splits are cut at interval borders, so no tile
+    // belongs to two.
+    void walk(std::int64_t begin, std::int64_t end) {
+        if (begin >= end) {
+            return;
+        }
+        for (std::int64_t tile = (end - 1) / kTile; tile >= begin / kTile; tile--) {
+            meet(tile);
+        }
+    }
+
+    void meet(std::int64_t tile) {
+        const TileShape& shape = o_.shape;
+        const std::int64_t rows = product_rows(), key = tile * kTile;
+        for (std::int64_t i = 0; i < n_; i++) {
+            const std::int64_t row = first_row_ + i;
+            at(seen_first_, i) =
+                static_cast<std::int32_t>(std::clamp(p_.mask.first(row) - key, INT64_C(0), kTile));
+            at(seen_last_, i) =
+                static_cast<std::int32_t>(std::clamp(p_.mask.last(row) - key, INT64_C(0), kTile));
+        }
+        const auto product = static_cast<std::size_t>(shape.scores);
+        const auto pv = static_cast<std::size_t>(shape.values);
+        o_.kernels->scores[product](s_.q, k_tile(tile), rows, shape.steps, s_.t);
+        const std::int64_t interval = key / r_.interval_keys;
+        for (std::int64_t i = 0; r_.promote != 0 && i < n_; i++) {
+            if (at(reference_, i).interval != interval && at(seen_first_, i) < at(seen_last_, i)) {
+                promote(i);
+            }
+        }
+        Meeting m{};
+        m.recipe = &r_;
+        m.interval = interval;
+        m.rows = n_;
+        m.t = s_.t;
+        m.mean_term = r_.q_mean_term != 0 ? s_.t + n_ * kTile : nullptr;
+        m.key_factor = recipe::row_factor(r_.k, head_.k, key);
+        m.row_factor = row_factor_.data();
+        m.first = seen_first_.data();
+        m.last = seen_last_.data();
+        m.reference = reference_.data();
+        m.l = s_.l;
+        m.factor = factor_.data();
+        m.p = s_.p;
+        o_.kernels->meet[pv](m);
+        o_.kernels->values[pv](s_.p, v_tile(tile), (n_ + kRowStep - 1) / kRowStep * kRowStep,
+                               shape.dv, factor_.data(), s_.o);
+    }
+
+    [[nodiscard]] const std::uint32_t* k_tile(std::int64_t tile) const {
+        const std::byte* packed = head_.k_tiles + tile * o_.shape.k_bytes();
+        return widened(r_.k, packed, o_.shape.k_floats(), s_.k);
+    }
+    [[nodiscard]] const std::uint32_t* v_tile(std::int64_t tile) const {
+        const std::byte* packed = head_.v_tiles + tile * o_.shape.v_bytes();
+        return widened(r_.v, packed, o_.shape.v_floats(), s_.v);
+    }
+    [[nodiscard]] const std::uint32_t* widened(const quatt_operand_recipe& r,
+                                               const std::byte* packed, std::int64_t floats,
+                                               float* to) const {
+        if (floats == 0) {
+            return reinterpret_cast<const std::uint32_t*>(packed);
+        }
+        (kept_as_f16(r) ? o_.kernels->widen_f16 : o_.kernels->widen_bf16)(
+            reinterpret_cast<const std::uint16_t*>(packed), floats, to);
+        return reinterpret_cast<const std::uint32_t*>(to);
+    }
+
+    // O joins the master under the higher of both references.
+    void promote(std::int64_t i) {
+        float& reference = at(master_reference_, i);
+        const float top = std::fmax(reference, at(reference_, i).m);
+        const float keep = exp2_fast(reference - top), add = exp2_fast(at(reference_, i).m - top);
+        float* o = s_.o + i * o_.shape.dv;
+        float* master = s_.master + i * o_.shape.dv;
+        for (std::int64_t d = 0; d < o_.shape.dv; d++) {
+            master[d] = master[d] * keep + o[d] * add;
+            o[d] = 0;
+        }
+        at(master_l_, i) *= keep;
+        reference = top;
+    }
+
+    void end_split(std::int64_t i) {
+        promote(i);
+        float l = 0;
+        for (std::int64_t lane = 0; lane < kSumLanes; lane++) {
+            l += s_.l[i * kSumLanes + lane];
+            s_.l[i * kSumLanes + lane] = 0;
+        }
+        at(master_l_, i) += l * exp2_fast(at(reference_, i).m - at(master_reference_, i));
+        at(reference_, i) = RowReference{};
+    }
+
+    const recipe::HeadProblem& p_;
+    const BlockOptions& o_;
+    const quatt_recipe& r_;
+    const PackedHead& head_;
+    std::int64_t first_row_, n_;
+    Scratch s_;
+    std::int64_t first_ = 0, last_ = 0;  // keys that some row sees
+    std::array<float, kProductRows> row_factor_{}, factor_{}, master_reference_{}, master_l_{};
+    std::array<std::int32_t, kProductRows> seen_first_{}, seen_last_{};
+    std::array<RowReference, kProductRows> reference_{};
+};
+
+}  // namespace
+
+std::size_t block_scratch_bytes(const TileShape& s) {
+    return Scratch(s, nullptr).carver.used();
+}
+
+void attend_block(const recipe::HeadProblem& p, const BlockOptions& o, const PackedHead& head,
+                  std::span<const std::int64_t> rows, std::span<std::byte> scratch) {
+    Block(p, o, head, rows, scratch.data()).run();
+}
+
+}  // namespace quatt::cpu

@@ -1,0 +1,373 @@
+// One source of all levels: levels/*.cpp include it, compiled for their instruction sets.
+#include <cstring>
+#include <type_traits>
+
+#include "cpu/kernels.hpp"
+#include "cpu/lanes.hpp"
+
+namespace quatt::cpu {
+namespace {
+
+// ---------------------------------------------------------------------------------------------
+// Products
+
+struct MacF32 {
+    using Sum = F;
+    static constexpr bool kOffset = false;
+    QUATT_INLINE static Sum zero() { return all(0.0f); }
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) {
+        return mul_add(as_floats(a), as_floats(b), s);
+    }
+    QUATT_INLINE static F floats(Sum s) { return s; }
+};
+
+#if defined(__AVX512BF16__)
+// NOTE: the instruction takes subnormal operands and sums for 0; products of bf16 numbers are exact
+// and the two sums are rounded to nearest.
+struct MacBf16 {
+    using Sum = F;
+    static constexpr bool kOffset = false;
+    QUATT_INLINE static Sum zero() { return all(0.0f); }
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) {
+        return _mm512_dpbf16_ps(s, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+    }
+    QUATT_INLINE static F floats(Sum s) { return s; }
+};
+#endif
+
+#if defined(__AVX512VNNI__)
+struct MacInt8 {
+    using Sum = I;
+    static constexpr bool kOffset = true;  // sums start at what the tile begins with
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) { return _mm512_dpbusd_epi32(s, a, b); }
+    QUATT_INLINE static F floats(Sum s) { return to_floats(s); }
+};
+#endif
+
+// kRowStep rows x kVectors vectors of columns, sums in registers: AVX-512 has 32 of them and uses
+// 16 for sums, 4 for b, 1 for a; AVX2 has 16 and uses 8, 2, 1.
+template <class Mac, int kVectors>
+QUATT_INLINE void multiply(const std::uint32_t* a, std::int64_t a_stride,
+                                 const std::uint32_t* b, std::int64_t b_stride, std::int64_t steps,
+                                 typename Mac::Sum (&sum)[kRowStep][kVectors]) {
+    for (std::int64_t k = 0; k < steps; k++) {
+        I column[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; v++) {
+            column[v] = load(b + k * b_stride + v * kLanes);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < kRowStep; r++) {
+            std::int32_t unit;
+            std::memcpy(&unit, a + r * a_stride + k, sizeof unit);
+            const I row = all(unit);
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; v++) {
+                sum[r][v] = Mac::mac(sum[r][v], row, column[v]);
+            }
+        }
+    }
+}
+
+inline constexpr int kMostVectors = kLanes == 16 ? 4 : 2;
+
+template <class Mac>
+void scores(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows, std::int64_t steps,
+            float* c) {
+    const std::uint32_t* tile = k + (Mac::kOffset ? kTile : 0);
+    for (std::int64_t r0 = 0; r0 < rows; r0 += kRowStep) {
+        for (std::int64_t j = 0; j < kTile; j += kMostVectors * kLanes) {
+            typename Mac::Sum sum[kRowStep][kMostVectors];
+            for (auto& row : sum) {
+                for (int v = 0; v < kMostVectors; v++) {
+                    if constexpr (Mac::kOffset) {
+                        row[v] = load(k + j + v * kLanes);
+                    } else {
+                        row[v] = Mac::zero();
+                    }
+                }
+            }
+            multiply<Mac, kMostVectors>(q + r0 * steps, steps, tile + j, kTile, steps, sum);
+            for (std::int64_t r = 0; r < kRowStep; r++) {
+                for (int v = 0; v < kMostVectors; v++) {
+                    store(c + (r0 + r) * kTile + j + v * kLanes, Mac::floats(sum[r][v]));
+                }
+            }
+        }
+    }
+}
+
+template <class Mac, int kVectors>
+QUATT_INLINE void values_of(const std::uint32_t* p, std::int64_t steps,
+                                  const std::uint32_t* v, std::int64_t dv, const float* factor,
+                                  float* o) {
+    F sum[kRowStep][kVectors];
+    for (auto& row : sum) {
+        for (F& x : row) {
+            x = Mac::zero();
+        }
+    }
+    multiply<Mac, kVectors>(p, steps, v, dv, steps, sum);
+    for (std::int64_t r = 0; r < kRowStep; r++) {
+        for (int i = 0; i < kVectors; i++) {
+            float* to = o + r * dv + i * kLanes;
+            store(to, mul_add(load(to), all(factor[r]), sum[r][i]));
+        }
+    }
+}
+
+// The 64 keys of the tile are summed on their own before they join O.
+template <class Mac, std::int64_t kSteps>
+void values(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows, std::int64_t dv,
+            const float* factor, float* o) {
+    for (std::int64_t d = 0; d < dv;) {
+        const std::int64_t left = (dv - d) / kLanes;
+        const int vectors = left >= kMostVectors ? kMostVectors : left >= 2 ? 2 : 1;
+        for (std::int64_t r = 0; r < rows; r += kRowStep) {
+            const std::uint32_t* a = p + r * kSteps;
+            float* to = o + r * dv + d;
+            if (vectors == kMostVectors) {
+                values_of<Mac, kMostVectors>(a, kSteps, v + d, dv, factor + r, to);
+            } else if (vectors == 2) {
+                values_of<Mac, 2>(a, kSteps, v + d, dv, factor + r, to);
+            } else {
+                values_of<Mac, 1>(a, kSteps, v + d, dv, factor + r, to);
+            }
+        }
+        d += vectors * kLanes;
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Softmax
+
+constexpr int kVectors = kTile / kLanes;  // of a row's scores
+
+// recipe::exp2_fast, the same operations: the same bits.
+QUATT_INLINE F exp2_lanes(F x) {
+    const F magic = all(12582912.0f);
+    x = max(all(-151.0f), x);
+    x = min(all(129.0f), x);
+    const F n = sub(add(x, magic), magic);
+    const F f = sub(x, n);
+    F p = all(1.5252733804059841e-5f);
+    p = add(mul(p, f), all(1.5403530393381608e-4f));
+    p = add(mul(p, f), all(1.3333558146428443e-3f));
+    p = add(mul(p, f), all(9.6181291076284772e-3f));
+    p = add(mul(p, f), all(5.5504108664821580e-2f));
+    p = add(mul(p, f), all(2.4022650695910071e-1f));
+    p = add(mul(p, f), all(6.9314718055994531e-1f));
+    p = add(mul(p, f), all(1.0f));
+    return times_power(p, n);
+}
+
+// Rounding of P to a format, and what overflow is in it.
+struct RoundBf16 {
+    QUATT_INLINE static F round(F p) {
+        const I bits = as_ints(p);
+        const I odd = bits_and(shift_right<16>(bits), all(1));
+        return as_floats(
+            bits_and(add(add(bits, odd), all(0x7FFF)), all(static_cast<std::int32_t>(0xFFFF0000))));
+    }
+};
+
+struct RoundF16 {
+    static constexpr float kOverflow = 0x1p15f;  // of p, before it is rounded
+    QUATT_INLINE static F round(F p) { return round_f16(p); }
+};
+
+struct RoundE4m3 {
+    static constexpr float kOverflow = 448.0f;  // of the rounded p: code 0x7E
+    // To nearest even with 3 fraction bits, or to a multiple of 2^-9 below 2^-6: the sum with
+    // 2^(e + 20), e the exponent of p, has its last place there.
+    QUATT_INLINE static F round(F p) {
+        const I exponent = bits_and(as_ints(p), all(0x7F800000));
+        const F adder = as_floats(add(max(exponent, all(0x3C800000)), all(20 << 23)));
+        return sub(add(p, adder), adder);
+    }
+};
+
+template <class Round>
+inline constexpr bool kIsBf16 = false;
+template <>
+inline constexpr bool kIsBf16<RoundBf16> = true;
+
+QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], std::false_type) {
+    for (int v = 0; v < kVectors; v++) {
+        store(reinterpret_cast<float*>(to) + v * kLanes, p[v]);
+    }
+}
+#if defined(__AVX512BF16__)
+QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], std::true_type) {
+    for (int v = 0; v < kVectors; v += 2) {
+        const auto pair = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p[v + 1], p[v]));
+        _mm512_storeu_si512(to + v * kLanes / 2, pair);
+    }
+}
+#endif
+
+struct Outcome {
+    F sum;  // of the unrounded p, a lane each
+    bool overflow;
+};
+
+// p = 2^(t - m + w), rounded, to memory.
+template <class Round, bool kPairs>
+QUATT_INLINE Outcome make_p(const float* t, float m, float w, std::uint32_t* to) {
+    F p[kVectors], rounded[kVectors];
+    for (int v = 0; v < kVectors; v++) {
+        p[v] = exp2_lanes(add(sub(load(t + v * kLanes), all(m)), all(w)));
+    }
+    Outcome result{p[0], false};
+    for (int v = 1; v < kVectors; v++) {
+        result.sum = add(result.sum, p[v]);
+    }
+    if constexpr (kIsBf16<Round>) {
+        for (int v = 0; v < kVectors; v++) {
+            rounded[v] = kPairs ? p[v] : Round::round(p[v]);  // the conversion of pairs rounds
+        }
+        // The row's sum is taken only where one of 16 lanes says that it may matter.
+        result.overflow = any(not_less(result.sum, all(0x1p59f))) && !(sum(result.sum) < 0x1p64f);
+    } else {
+        constexpr bool kOfRounded = Round::kOverflow == 448.0f;
+        Mask over{};
+        for (int v = 0; v < kVectors; v++) {
+            rounded[v] = Round::round(p[v]);
+            over = either(over, not_less(kOfRounded ? rounded[v] : p[v], all(Round::kOverflow)));
+        }
+        result.overflow = any(over);
+    }
+    store_p(to, rounded, std::bool_constant<kPairs>{});
+    return result;
+}
+
+// The largest t, NaN ignored; -inf where there is none.
+QUATT_INLINE float row_maximum(const float* t) {
+    F x = all(-__builtin_inff());
+    for (int v = 0; v < kVectors; v++) {
+        x = max(load(t + v * kLanes), x);
+    }
+    float lane[kLanes], top = -__builtin_inff();
+    store(lane, x);
+    for (const float a : lane) {
+        top = a > top ? a : top;
+    }
+    return top;
+}
+
+// t = product * scales, -inf where the row does not see the key.
+QUATT_INLINE void finish_scores(const Meeting& m, std::int64_t i, float* t) {
+    const F key_factor = all(m.key_factor), row_factor = all(m.row_factor[i]);
+    const bool whole = m.first[i] <= 0 && m.last[i] >= kTile;
+    for (int v = 0; v < kVectors; v++) {
+        F x = load(t + v * kLanes);
+        if (m.mean_term != nullptr) {
+            x = add(x, load(m.mean_term + v * kLanes));
+        }
+        x = mul(mul(x, key_factor), row_factor);
+        if (!whole) {
+            const I lane = add(lane_numbers(), all(v * kLanes));
+            const F hidden = all(-__builtin_inff());
+            x = select(greater(all(m.first[i]), lane), hidden, x);
+            x = select(greater(all(m.last[i]), lane), x, hidden);
+        }
+        store(t + v * kLanes, x);
+    }
+}
+
+// recipe::meet_tile for one row: the same decisions.
+template <class Round, bool kPairs>
+QUATT_INLINE void meet_row(const Meeting& m, std::int64_t i) {
+    float* t = m.t + i * kTile;
+    std::uint32_t* p = m.p + i * kTile / (kPairs ? 2 : 1);
+    if (m.first[i] >= m.last[i]) {  // a tile without a key changes nothing
+        std::memset(p, 0, kTile * sizeof(float) / (kPairs ? 2 : 1));
+        m.factor[i] = 1;
+        return;
+    }
+    const quatt_recipe& r = *m.recipe;
+    recipe::RowReference& row = m.reference[i];
+    const float w = static_cast<float>(r.p_exponent), rise = static_cast<float>(r.look_rise);
+    float factor = 1;
+    finish_scores(m, i, t);
+    if (!kIsBf16<Round> && (row.look || m.interval != row.interval)) {
+        const float x = __builtin_ceilf(row_maximum(t));
+        if (x <= row.m - rise && x >= -__FLT_MAX__) {
+            factor = row.move(__builtin_fmaxf(x, row.highest - static_cast<float>(r.fall_limit)));
+        }
+    }
+    row.interval = m.interval;
+    Outcome made = make_p<Round, kPairs>(t, row.m, w, p);
+    row.look = false;
+    if (made.overflow) [[unlikely]] {
+        const float before = row.m;
+        factor *= row.move(__builtin_fmaxf(before, __builtin_ceilf(row_maximum(t))));
+        row.look = row.m - before >= rise;
+        made = make_p<Round, kPairs>(t, row.m, w, p);
+    }
+    float* l = m.l + i * kSumLanes;
+    store(l, mul_add(load(l), all(factor), made.sum));
+    m.factor[i] = factor;
+}
+
+template <class Round, bool kPairs>
+void meet_rows(const Meeting& m) {
+    for (std::int64_t i = 0; i < m.rows; i++) {
+        meet_row<Round, kPairs>(m, i);
+    }
+}
+
+template <bool kPairs>
+void meet(const Meeting& m) {
+    switch (m.recipe->p_format) {
+        case QUATT_FORMAT_BF16:
+            meet_rows<RoundBf16, kPairs>(m);
+            break;
+        case QUATT_FORMAT_F16:
+            if constexpr (!kPairs) {
+                meet_rows<RoundF16, kPairs>(m);
+            }
+            break;
+        default:
+            meet_rows<RoundE4m3, kPairs>(m);
+            break;
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Tiles of 16-bit numbers
+
+void widen_bf16_tile(const std::uint16_t* from, std::int64_t count, float* to) {
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+        store(to + i, widen_bf16(from + i));
+    }
+}
+
+void widen_f16_tile(const std::uint16_t* from, std::int64_t count, float* to) {
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+        store(to + i, widen_f16(from + i));
+    }
+}
+
+}  // namespace
+
+#if defined(__AVX512VNNI__)
+#define QUATT_INT8_SCORES scores<MacInt8>
+#else
+#define QUATT_INT8_SCORES nullptr
+#endif
+#if defined(__AVX512BF16__)
+#define QUATT_BF16(name) name
+#else
+#define QUATT_BF16(name) nullptr
+#endif
+
+const Kernels QUATT_LEVEL = {
+    {scores<MacF32>, QUATT_BF16(scores<MacBf16>), QUATT_INT8_SCORES},
+    {values<MacF32, kTile>, QUATT_BF16((values<MacBf16, kTile / 2>))},
+    {meet<false>, QUATT_BF16(meet<true>)},
+    widen_bf16_tile,
+    widen_f16_tile,
+};
+
+}  // namespace quatt::cpu

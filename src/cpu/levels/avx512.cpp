@@ -1,0 +1,2 @@
+#define QUATT_LEVEL kAvx512Kernels
+#include "cpu/kernels.inl"
