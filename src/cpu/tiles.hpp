@@ -38,8 +38,12 @@ struct TileShape {
     return r.format == QUATT_FORMAT_F16;
 }
 
-// A row as the scores' product reads it: [steps] units. What is past its channels is 0.
-void pack_query(const TileShape& s, const float* row, std::uint32_t* to);
+// Row j of Q, or its mean row of a block, as the scores' product reads it: [steps] units. What is
+// past the channels is 0.
+void pack_query(const quatt_operand_recipe& r, const recipe::CanonicalHead& q, std::int64_t j,
+                const TileShape& s, std::uint32_t* to);
+void pack_query_mean(const quatt_operand_recipe& r, const recipe::CanonicalHead& q,
+                     std::int64_t block, const TileShape& s, std::uint32_t* to);
 // All tiles of a head; keys past the last are 0.
 void pack_keys(const quatt_operand_recipe& r, const recipe::CanonicalHead& k, const TileShape& s,
                std::byte* to);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "recipe/attend.hpp"
+#include "recipe/simd.hpp"
 #include "recipe/softmax_law.hpp"
 
 namespace quatt::recipe {
@@ -23,6 +24,19 @@ namespace {
         sum += q[static_cast<std::size_t>(d)] * k.mean[d];
     }
     return sum * p.softmax_scale;
+}
+
+QUATT_CLONES void scale_sums(const float* o, std::int64_t n, float keys_scale, const float* factor,
+                             float inv, float* out) {
+    for (std::int64_t d = 0; d < n; d++) {
+        out[d] = o[d] * keys_scale * factor[d] * inv;
+    }
+}
+
+QUATT_CLONES void add_mean(const float* mean, std::int64_t n, float share, float* out) {
+    for (std::int64_t d = 0; d < n; d++) {
+        out[d] += mean[d] * share;
+    }
 }
 
 }  // namespace
@@ -49,12 +63,11 @@ void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead
     }
     const float inv = 1.0f / l;
     const float keys_share = l_keys * keys_scale * inv;  // (l - l_sink) / l
-    for (std::int64_t d = 0; d < v.channels; d++) {
-        float y = o[d] * keys_scale * channel_factor(r.v, v, d) * inv;
-        if (v.shape.mean_blocks > 0) {
-            y += v.mean[d] * keys_share;
-        }
-        out[static_cast<std::size_t>(d)] = y;
+    std::array<float, kMaxHeadDim> factor;
+    channel_factors(r.v, v, factor.data());
+    scale_sums(o, v.channels, keys_scale, factor.data(), inv, out.data());
+    if (v.shape.mean_blocks > 0) {
+        add_mean(v.mean, v.channels, keys_share, out.data());
     }
     store_row(p.to, row, out.data(), (m - w + std::log2(l)) * kLn2 + shift);
 }
