@@ -13,7 +13,6 @@ namespace {
 
 using recipe::exp2_fast;
 using recipe::kLog2E;
-using recipe::kMaxHeadDim;
 using recipe::kNoReference;
 using recipe::kRowBlock;
 using recipe::RowReference;
@@ -43,6 +42,14 @@ struct Scratch {
           o(carver.take<float>(kProductRows * s.dv)),
           master(carver.take<float>(kProductRows * s.dv)) {}
 };
+
+// Asks for a tile that comes next, so that the products need not wait for main memory or a far
+// cache.
+void prefetch(const std::byte* tile, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(tile + i, 0, 2);
+    }
+}
 
 class Block {
 public:
@@ -94,23 +101,40 @@ private:
         std::fill(s_.l, s_.l + rows * kSumLanes, 0.0f);
         std::fill(s_.o, s_.o + rows * o_.shape.dv, 0.0f);
         std::fill(s_.master, s_.master + rows * o_.shape.dv, 0.0f);
-        std::array<float, kMaxHeadDim> q;
-        first_ = p_.mask.k_len;
-        last_ = 0;
+        first_ = last_whole_ = p_.mask.k_len;
+        last_ = first_whole_ = 0;
         for (std::int64_t i = 0; i < n_; i++) {
             const std::int64_t row = first_row_ + i;
-            recipe::decode_row(r_.q, head_.q, row, q.data());
-            pack_query(o_.shape, q.data(), s_.q + i * o_.shape.steps);
+            pack_query(r_.q, head_.q, row, o_.shape, s_.q + i * o_.shape.steps);
             at(row_factor_, i) =
                 recipe::row_factor(r_.q, head_.q, row) * (p_.softmax_scale * kLog2E);
             at(master_reference_, i) = kNoReference;
-            first_ = std::min(first_, p_.mask.first(row));
-            last_ = std::max(last_, p_.mask.last(row));
+            const std::int64_t first = p_.mask.first(row), last = p_.mask.last(row);
+            first_ = std::min(first_, first);
+            last_ = std::max(last_, last);
+            first_whole_ = std::max(first_whole_, first);
+            last_whole_ = std::min(last_whole_, last);
         }
         // (q + mean) . k = q . k + mean . k. A block of rows lies in one block of means.
         if (r_.q_mean_term != 0) {
-            recipe::decode_mean_row(r_.q, head_.q, first_row_ / r_.q.block_tokens, q.data());
-            pack_query(o_.shape, q.data(), s_.q + n_ * o_.shape.steps);
+            pack_query_mean(r_.q, head_.q, first_row_ / r_.q.block_tokens, o_.shape,
+                            s_.q + n_ * o_.shape.steps);
+        }
+    }
+
+    // Which keys of a tile each row sees.
+    void find_seen(std::int64_t key) {
+        const bool whole = key >= first_whole_ && key + kTile <= last_whole_;
+        if (whole && seen_whole_) {
+            return;
+        }
+        seen_whole_ = whole;
+        for (std::int64_t i = 0; i < n_; i++) {
+            const std::int64_t row = first_row_ + i;
+            at(seen_first_, i) =
+                static_cast<std::int32_t>(std::clamp(p_.mask.first(row) - key, INT64_C(0), kTile));
+            at(seen_last_, i) =
+                static_cast<std::int32_t>(std::clamp(p_.mask.last(row) - key, INT64_C(0), kTile));
         }
     }
 
@@ -128,18 +152,17 @@ private:
     void meet(std::int64_t tile) {
         const TileShape& shape = o_.shape;
         const std::int64_t rows = product_rows(), key = tile * kTile;
-        for (std::int64_t i = 0; i < n_; i++) {
-            const std::int64_t row = first_row_ + i;
-            at(seen_first_, i) =
-                static_cast<std::int32_t>(std::clamp(p_.mask.first(row) - key, INT64_C(0), kTile));
-            at(seen_last_, i) =
-                static_cast<std::int32_t>(std::clamp(p_.mask.last(row) - key, INT64_C(0), kTile));
-        }
+        find_seen(key);
         const auto product = static_cast<std::size_t>(shape.scores);
         const auto pv = static_cast<std::size_t>(shape.values);
+        if (tile > 0) {
+            prefetch(head_.k_tiles + (tile - 1) * shape.k_bytes(), shape.k_bytes());
+        }
         o_.kernels->scores[product](s_.q, k_tile(tile), rows, shape.steps, s_.t);
         const std::int64_t interval = key / r_.interval_keys;
-        for (std::int64_t i = 0; r_.promote != 0 && i < n_; i++) {
+        const bool enters = interval != interval_;
+        interval_ = interval;
+        for (std::int64_t i = 0; enters && r_.promote != 0 && i < n_; i++) {
             if (at(reference_, i).interval != interval && at(seen_first_, i) < at(seen_last_, i)) {
                 promote(i);
             }
@@ -158,6 +181,9 @@ private:
         m.l = s_.l;
         m.factor = factor_.data();
         m.p = s_.p;
+        if (tile > 0) {
+            prefetch(head_.v_tiles + (tile - 1) * shape.v_bytes(), shape.v_bytes());
+        }
         o_.kernels->meet[pv](m);
         o_.kernels->values[pv](s_.p, v_tile(tile), (n_ + kRowStep - 1) / kRowStep * kRowStep,
                                shape.dv, factor_.data(), s_.o);
@@ -214,7 +240,10 @@ private:
     const PackedHead& head_;
     std::int64_t first_row_, n_;
     Scratch s_;
-    std::int64_t first_ = 0, last_ = 0;  // keys that some row sees
+    std::int64_t first_ = 0, last_ = 0;              // keys that some row sees
+    std::int64_t first_whole_ = 0, last_whole_ = 0;  // keys that all rows see
+    bool seen_whole_ = false;                        // seen_* say so of the last tile
+    std::int64_t interval_ = -1;                     // of the last tile
     std::array<float, kProductRows> row_factor_{}, factor_{}, master_reference_{}, master_l_{};
     std::array<std::int32_t, kProductRows> seen_first_{}, seen_last_{};
     std::array<RowReference, kProductRows> reference_{};

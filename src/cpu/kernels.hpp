@@ -36,7 +36,7 @@ struct Meeting {
     const quatt_recipe* recipe;
     std::int64_t interval;    // of the tile
     std::int64_t rows;        // not padded
-    float* t;                 // [rows, 64]: products in, scores in log2 units out
+    const float* t;           // [rows, 64]: products
     const float* mean_term;   // [64]: products of the mean row of Q with the keys; null: none
     float key_factor;         // of all keys of the tile
     const float* row_factor;  // [rows]

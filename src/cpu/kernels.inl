@@ -39,7 +39,11 @@ struct MacBf16 {
 struct MacInt8 {
     using Sum = I;
     static constexpr bool kOffset = true;  // sums start at what the tile begins with
-    QUATT_INLINE static Sum mac(Sum s, I a, I b) { return _mm512_dpbusd_epi32(s, a, b); }
+    // NOTE: not the intrinsic, whose sums GCC 12 copies twice an instruction.
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) {
+        asm("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(a), "v"(b));
+        return s;
+    }
     QUATT_INLINE static F floats(Sum s) { return to_floats(s); }
 };
 #endif
@@ -50,7 +54,8 @@ template <class Mac, int kVectors>
 QUATT_INLINE void multiply(const std::uint32_t* a, std::int64_t a_stride,
                                  const std::uint32_t* b, std::int64_t b_stride, std::int64_t steps,
                                  typename Mac::Sum (&sum)[kRowStep][kVectors]) {
-    for (std::int64_t k = 0; k < steps; k++) {
+    std::int64_t k = 0;
+    do {
         I column[kVectors];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; v++) {
@@ -66,7 +71,7 @@ QUATT_INLINE void multiply(const std::uint32_t* a, std::int64_t a_stride,
                 sum[r][v] = Mac::mac(sum[r][v], row, column[v]);
             }
         }
-    }
+    } while (++k < steps);
 }
 
 inline constexpr int kMostVectors = kLanes == 16 ? 4 : 2;
@@ -143,26 +148,52 @@ void values(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows, s
 
 constexpr int kVectors = kTile / kLanes;  // of a row's scores
 
-// recipe::exp2_fast, the same operations: the same bits.
-QUATT_INLINE F exp2_lanes(F x) {
-    const F magic = all(12582912.0f);
-    x = max(all(-151.0f), x);
-    x = min(all(129.0f), x);
-    const F n = sub(add(x, magic), magic);
-    const F f = sub(x, n);
-    F p = all(1.5252733804059841e-5f);
-    p = add(mul(p, f), all(1.5403530393381608e-4f));
-    p = add(mul(p, f), all(1.3333558146428443e-3f));
-    p = add(mul(p, f), all(9.6181291076284772e-3f));
-    p = add(mul(p, f), all(5.5504108664821580e-2f));
-    p = add(mul(p, f), all(2.4022650695910071e-1f));
-    p = add(mul(p, f), all(6.9314718055994531e-1f));
-    p = add(mul(p, f), all(1.0f));
-    return times_power(p, n);
+// Vectors that are worked on in step: the instructions of one would wait for each other.
+constexpr int kInStep = 4;
+
+template <class Do>
+QUATT_INLINE void in_step(Do&& f) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kInStep; v++) {
+        f(v);
+    }
+}
+
+// NOTE: an empty instruction that needs all of them: GCC otherwise undoes the step and puts the
+// chains of dependent instructions one after the other, longer than the processor looks ahead.
+QUATT_INLINE void keep_step(F* x) {
+    static_assert(kInStep == 4);
+    asm("" : "+v"(x[0]), "+v"(x[1]), "+v"(x[2]), "+v"(x[3]));
+}
+
+// recipe::exp2_fast, the same operations: the same bits (what it makes of x above 129 is infinite
+// here too).
+QUATT_INLINE void exp2_in_step(F* x) {
+    constexpr float kSeries[] = {1.5403530393381608e-4f, 1.3333558146428443e-3f,
+                                 9.6181291076284772e-3f, 5.5504108664821580e-2f,
+                                 2.4022650695910071e-1f, 6.9314718055994531e-1f, 1.0f};
+    F n[kInStep], f[kInStep], p[kInStep];
+    in_step([&](int v) { x[v] = max(all(-151.0f), x[v]); });
+    in_step([&](int v) { n[v] = nearest(x[v]); });
+    in_step([&](int v) { f[v] = sub(x[v], n[v]); });
+    keep_step(f);
+    in_step([&](int v) { p[v] = mul(all(1.5252733804059841e-5f), f[v]); });
+#pragma GCC unroll 7
+    for (int i = 0; i < 7; i++) {
+        in_step([&](int v) { p[v] = add(p[v], all(kSeries[i])); });
+        keep_step(p);
+        if (i < 6) {
+            in_step([&](int v) { p[v] = mul(p[v], f[v]); });
+        }
+    }
+    in_step([&](int v) { x[v] = times_power(p[v], n[v]); });
+    keep_step(x);
 }
 
 // Rounding of P to a format, and what overflow is in it.
 struct RoundBf16 {
+    static constexpr bool kOfRounded = false;
+    static constexpr std::int32_t kOverflow = 0x5C800000;  // 2^58: 64 of them are a sum of 2^64
     QUATT_INLINE static F round(F p) {
         const I bits = as_ints(p);
         const I odd = bits_and(shift_right<16>(bits), all(1));
@@ -172,12 +203,14 @@ struct RoundBf16 {
 };
 
 struct RoundF16 {
-    static constexpr float kOverflow = 0x1p15f;  // of p, before it is rounded
+    static constexpr bool kOfRounded = false;
+    static constexpr std::int32_t kOverflow = 0x47000000;  // 2^15
     QUATT_INLINE static F round(F p) { return round_f16(p); }
 };
 
 struct RoundE4m3 {
-    static constexpr float kOverflow = 448.0f;  // of the rounded p: code 0x7E
+    static constexpr bool kOfRounded = true;
+    static constexpr std::int32_t kOverflow = 0x43E00000;  // 448, code 0x7E
     // To nearest even with 3 fraction bits, or to a multiple of 2^-9 below 2^-6: the sum with
     // 2^(e + 20), e the exponent of p, has its last place there.
     QUATT_INLINE static F round(F p) {
@@ -213,39 +246,39 @@ struct Outcome {
 
 // p = 2^(t - m + w), rounded, to memory.
 template <class Round, bool kPairs>
-QUATT_INLINE Outcome make_p(const float* t, float m, float w, std::uint32_t* to) {
+QUATT_INLINE Outcome make_p(const F (&t)[kVectors], float m, float w, std::uint32_t* to) {
     F p[kVectors], rounded[kVectors];
     for (int v = 0; v < kVectors; v++) {
-        p[v] = exp2_lanes(add(sub(load(t + v * kLanes), all(m)), all(w)));
+        p[v] = add(sub(t[v], all(m)), all(w));
+    }
+    for (int v = 0; v < kVectors; v += kInStep) {
+        exp2_in_step(p + v);
     }
     Outcome result{p[0], false};
     for (int v = 1; v < kVectors; v++) {
         result.sum = add(result.sum, p[v]);
     }
+    I top = all(0);  // p is not negative, so larger bits are larger numbers, NaN above all
+    for (int v = 0; v < kVectors; v++) {
+        rounded[v] = kIsBf16<Round> && kPairs ? p[v] : Round::round(p[v]);  // pairing rounds to bf16
+        top = max_unsigned(top, as_ints(Round::kOfRounded ? rounded[v] : p[v]));
+    }
     if constexpr (kIsBf16<Round>) {
-        for (int v = 0; v < kVectors; v++) {
-            rounded[v] = kPairs ? p[v] : Round::round(p[v]);  // the conversion of pairs rounds
-        }
-        // The row's sum is taken only where one of 16 lanes says that it may matter.
-        result.overflow = any(not_less(result.sum, all(0x1p59f))) && !(sum(result.sum) < 0x1p64f);
+        // Overflow is a matter of the row's sum, which is taken only where a p says that it may be.
+        result.overflow =
+            any_reaches(top, Round::kOverflow) && !(sum(result.sum) < 0x1p64f);
     } else {
-        constexpr bool kOfRounded = Round::kOverflow == 448.0f;
-        Mask over{};
-        for (int v = 0; v < kVectors; v++) {
-            rounded[v] = Round::round(p[v]);
-            over = either(over, not_less(kOfRounded ? rounded[v] : p[v], all(Round::kOverflow)));
-        }
-        result.overflow = any(over);
+        result.overflow = any_reaches(top, Round::kOverflow);
     }
     store_p(to, rounded, std::bool_constant<kPairs>{});
     return result;
 }
 
 // The largest t, NaN ignored; -inf where there is none.
-QUATT_INLINE float row_maximum(const float* t) {
+QUATT_INLINE float row_maximum(const F (&t)[kVectors]) {
     F x = all(-__builtin_inff());
     for (int v = 0; v < kVectors; v++) {
-        x = max(load(t + v * kLanes), x);
+        x = max(t[v], x);
     }
     float lane[kLanes], top = -__builtin_inff();
     store(lane, x);
@@ -256,40 +289,38 @@ QUATT_INLINE float row_maximum(const float* t) {
 }
 
 // t = product * scales, -inf where the row does not see the key.
-QUATT_INLINE void finish_scores(const Meeting& m, std::int64_t i, float* t) {
+QUATT_INLINE void load_scores(const Meeting& m, std::int64_t i, F (&t)[kVectors]) {
     const F key_factor = all(m.key_factor), row_factor = all(m.row_factor[i]);
-    const bool whole = m.first[i] <= 0 && m.last[i] >= kTile;
     for (int v = 0; v < kVectors; v++) {
-        F x = load(t + v * kLanes);
-        if (m.mean_term != nullptr) {
-            x = add(x, load(m.mean_term + v * kLanes));
+        t[v] = load(m.t + i * kTile + v * kLanes);
+    }
+    if (m.mean_term != nullptr) {
+        for (int v = 0; v < kVectors; v++) {
+            t[v] = add(t[v], load(m.mean_term + v * kLanes));
         }
-        x = mul(mul(x, key_factor), row_factor);
-        if (!whole) {
+    }
+    for (int v = 0; v < kVectors; v++) {
+        t[v] = mul(mul(t[v], key_factor), row_factor);
+    }
+    if (m.first[i] > 0 || m.last[i] < kTile) {
+        const F hidden = all(-__builtin_inff());
+        for (int v = 0; v < kVectors; v++) {
             const I lane = add(lane_numbers(), all(v * kLanes));
-            const F hidden = all(-__builtin_inff());
-            x = select(greater(all(m.first[i]), lane), hidden, x);
-            x = select(greater(all(m.last[i]), lane), x, hidden);
+            t[v] = select(greater(all(m.first[i]), lane), hidden, t[v]);
+            t[v] = select(greater(all(m.last[i]), lane), t[v], hidden);
         }
-        store(t + v * kLanes, x);
     }
 }
 
 // recipe::meet_tile for one row: the same decisions.
 template <class Round, bool kPairs>
-QUATT_INLINE void meet_row(const Meeting& m, std::int64_t i) {
-    float* t = m.t + i * kTile;
-    std::uint32_t* p = m.p + i * kTile / (kPairs ? 2 : 1);
-    if (m.first[i] >= m.last[i]) {  // a tile without a key changes nothing
-        std::memset(p, 0, kTile * sizeof(float) / (kPairs ? 2 : 1));
-        m.factor[i] = 1;
-        return;
-    }
+[[gnu::noinline]] void meet_row(const Meeting& m, std::int64_t i, std::uint32_t* p) {
     const quatt_recipe& r = *m.recipe;
     recipe::RowReference& row = m.reference[i];
     const float w = static_cast<float>(r.p_exponent), rise = static_cast<float>(r.look_rise);
     float factor = 1;
-    finish_scores(m, i, t);
+    F t[kVectors];
+    load_scores(m, i, t);
     if (!kIsBf16<Round> && (row.look || m.interval != row.interval)) {
         const float x = __builtin_ceilf(row_maximum(t));
         if (x <= row.m - rise && x >= -__FLT_MAX__) {
@@ -299,7 +330,7 @@ QUATT_INLINE void meet_row(const Meeting& m, std::int64_t i) {
     row.interval = m.interval;
     Outcome made = make_p<Round, kPairs>(t, row.m, w, p);
     row.look = false;
-    if (made.overflow) [[unlikely]] {
+    if (made.overflow) {
         const float before = row.m;
         factor *= row.move(__builtin_fmaxf(before, __builtin_ceilf(row_maximum(t))));
         row.look = row.m - before >= rise;
@@ -312,8 +343,29 @@ QUATT_INLINE void meet_row(const Meeting& m, std::int64_t i) {
 
 template <class Round, bool kPairs>
 void meet_rows(const Meeting& m) {
+    constexpr std::int64_t kUnits = kTile / (kPairs ? 2 : 1);
+    const float w = static_cast<float>(m.recipe->p_exponent);
     for (std::int64_t i = 0; i < m.rows; i++) {
-        meet_row<Round, kPairs>(m, i);
+        std::uint32_t* p = m.p + i * kUnits;
+        const recipe::RowReference& row = m.reference[i];
+        if (m.first[i] >= m.last[i]) {  // a tile without a key changes nothing
+            std::memset(p, 0, kUnits * sizeof *p);
+            m.factor[i] = 1;
+            continue;
+        }
+        // The common path: the reference stays. Where it may move, or has to, the row is done again.
+        if (!row.look && m.interval == row.interval) [[likely]] {
+            F t[kVectors];
+            load_scores(m, i, t);
+            const Outcome made = make_p<Round, kPairs>(t, row.m, w, p);
+            if (!made.overflow) [[likely]] {
+                float* l = m.l + i * kSumLanes;
+                store(l, add(load(l), made.sum));
+                m.factor[i] = 1;
+                continue;
+            }
+        }
+        meet_row<Round, kPairs>(m, i, p);
     }
 }
 

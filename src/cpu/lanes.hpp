@@ -61,9 +61,6 @@ QUATT_INLINE F mul_add(F a, F b, F c) {
 QUATT_INLINE F max(F a, F b) {
     return _mm512_max_ps(a, b);
 }
-QUATT_INLINE F min(F a, F b) {
-    return _mm512_min_ps(a, b);
-}
 QUATT_INLINE I add(I a, I b) {
     return _mm512_add_epi32(a, b);
 }
@@ -87,14 +84,14 @@ QUATT_INLINE I lane_numbers() {
 QUATT_INLINE Mask greater(I a, I b) {
     return _mm512_cmpgt_epi32_mask(a, b);
 }
-QUATT_INLINE Mask not_less(F a, F b) {  // true for NaN
-    return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ);
+QUATT_INLINE I max_unsigned(I a, I b) {
+    return _mm512_max_epu32(a, b);
 }
-QUATT_INLINE Mask either(Mask a, Mask b) {
-    return static_cast<Mask>(a | b);
+QUATT_INLINE bool any_reaches(I x, std::int32_t least) {  // unsigned
+    return _mm512_cmpge_epu32_mask(x, all(least)) != 0;
 }
-QUATT_INLINE bool any(Mask m) {
-    return m != 0;
+QUATT_INLINE F nearest(F x) {  // whole number, ties to even
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 QUATT_INLINE F select(Mask m, F yes, F no) {
     return _mm512_mask_blend_ps(m, no, yes);
@@ -163,9 +160,6 @@ QUATT_INLINE F mul_add(F a, F b, F c) {
 QUATT_INLINE F max(F a, F b) {
     return _mm256_max_ps(a, b);
 }
-QUATT_INLINE F min(F a, F b) {
-    return _mm256_min_ps(a, b);
-}
 QUATT_INLINE I add(I a, I b) {
     return _mm256_add_epi32(a, b);
 }
@@ -189,22 +183,22 @@ QUATT_INLINE I lane_numbers() {
 QUATT_INLINE Mask greater(I a, I b) {
     return {as_floats(_mm256_cmpgt_epi32(a, b))};
 }
-QUATT_INLINE Mask not_less(F a, F b) {  // true for NaN
-    return {_mm256_cmp_ps(a, b, _CMP_NLT_UQ)};
+QUATT_INLINE I max_unsigned(I a, I b) {
+    return _mm256_max_epu32(a, b);
 }
-QUATT_INLINE Mask either(Mask a, Mask b) {
-    return {_mm256_or_ps(a.lanes, b.lanes)};
+QUATT_INLINE bool any_reaches(I x, std::int32_t least) {  // unsigned
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi32(max_unsigned(x, all(least)), x)) != 0;
 }
-QUATT_INLINE bool any(Mask m) {
-    return _mm256_movemask_ps(m.lanes) != 0;
+QUATT_INLINE F nearest(F x) {  // whole number, ties to even
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 QUATT_INLINE F select(Mask m, F yes, F no) {
     return _mm256_blendv_ps(no, yes, m.lanes);
 }
-// p * 2^n for whole n in [-151, 129], rounded once; NaN stays. Two factors, since 2^-151 and 2^129
-// are no normal floats.
+// p * 2^n for whole n >= -151, rounded once; NaN stays. Two factors, since 2^-151 and 2^129 are no
+// normal floats.
 QUATT_INLINE F times_power(F p, F n) {
-    const I whole = _mm256_cvtps_epi32(n);
+    const I whole = _mm256_cvtps_epi32(_mm256_min_ps(n, _mm256_set1_ps(129)));
     const I half = _mm256_srai_epi32(whole, 1);
     const auto power = [](I e) {
         return as_floats(_mm256_slli_epi32(_mm256_add_epi32(e, _mm256_set1_epi32(127)), 23));
