@@ -1,12 +1,14 @@
 #include "cpu/level.hpp"
 
+#include "core/device.hpp"
+
 namespace quatt::cpu {
 namespace {
 
 bool has_avx2() {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-           __builtin_cpu_supports("f16c") != 0;
+           core::cpu_has_f16c();
 }
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") != 0 &&
