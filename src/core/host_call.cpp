@@ -142,13 +142,13 @@ std::span<const std::int64_t> HostCall::chosen_rows(const Segment& g) const {
     return {first, last};
 }
 
-std::int64_t HostCall::count_blocks(std::int64_t* blocks) const {
+std::int64_t HostCall::count_blocks(std::int64_t* blocks, std::int64_t block_rows) const {
     blocks[0] = 0;
     for (std::int64_t b = 0; b < s_.segments; b++) {
         const Segment g = segment(b);
         const std::int64_t rows =
             some_rows() ? static_cast<std::int64_t>(chosen_rows(g).size()) : g.q_len;
-        blocks[b + 1] = blocks[b] + (rows + recipe::kRowBlock - 1) / recipe::kRowBlock;
+        blocks[b + 1] = blocks[b] + (rows + block_rows - 1) / block_rows;
     }
     return blocks[s_.segments];
 }

@@ -45,27 +45,27 @@ public:
 
     [[nodiscard]] bool some_rows() const { return p_.row_count > 0; }
 
-    // Fills blocks[0..segments], row blocks before each segment, and returns their number.
-    [[nodiscard]] std::int64_t count_blocks(std::int64_t* blocks) const;
-    // Calls f(head problem, rows, segment index, segment) for one block of rows of a head.
-    template <class F>
+    // Fills blocks[0..segments], blocks of so many rows before each segment, and returns their
+    // number.
+    [[nodiscard]] std::int64_t count_blocks(std::int64_t* blocks, std::int64_t block_rows) const;
+    // Calls f(head problem, rows, segment index, segment) for one block of kRows rows of a head.
+    template <std::int64_t kRows, class F>
     void with_rows(const std::int64_t* blocks, std::int64_t block, std::int64_t head, F&& f) const {
         const std::int64_t b =
             std::upper_bound(blocks, blocks + s_.segments + 1, block) - blocks - 1;
         const Segment g = segment(b);
-        const std::int64_t first = (block - blocks[b]) * recipe::kRowBlock;
-        std::array<std::int64_t, recipe::kRowBlock> rows;
+        const std::int64_t first = (block - blocks[b]) * kRows;
+        std::array<std::int64_t, kRows> rows;
         std::int64_t n = 0;
         if (some_rows()) {
             const auto chosen = chosen_rows(g).subspan(static_cast<std::size_t>(first));
-            for (; n < std::min<std::int64_t>(recipe::kRowBlock,
-                                              static_cast<std::int64_t>(chosen.size()));
+            for (; n < std::min<std::int64_t>(kRows, static_cast<std::int64_t>(chosen.size()));
                  n++) {
                 rows[static_cast<std::size_t>(n)] =
                     chosen[static_cast<std::size_t>(n)] - (s_.packed ? g.q_begin : 0);
             }
         } else {
-            for (; n < std::min(recipe::kRowBlock, g.q_len - first); n++) {
+            for (; n < std::min(kRows, g.q_len - first); n++) {
                 rows[static_cast<std::size_t>(n)] = first + n;
             }
         }

@@ -111,18 +111,19 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
     });
 
     std::fill(layout.counters, layout.counters + plan.choice.threads, quatt_counters{});
-    const std::int64_t tasks = call.count_blocks(layout.blocks) * s.heads_q;
+    const std::int64_t tasks = call.count_blocks(layout.blocks, recipe::kRowBlock) * s.heads_q;
     const recipe::EmulateOptions options{&r, plan.choice.key_tile, plan.choice.splits};
     plan.pool->run(tasks, [&](int worker, std::int64_t i) noexcept {
         const std::int64_t head = i % s.heads_q, kv = head / (s.heads_q / s.heads_kv);
-        call.with_rows(layout.blocks, i / s.heads_q, head,
-                       [&](const HeadProblem& h, std::span<const std::int64_t> rows, std::int64_t b,
-                           const Segment& g) {
-                           emulate_rows(h, options, operands.q.head(head, b, g.q_begin, g.q_len),
-                                        operands.k.head(kv, b, g.k_begin, g.k_len),
-                                        operands.v.head(kv, b, g.k_begin, g.k_len), rows,
-                                        layout.scratch_of(worker), layout.counters[worker]);
-                       });
+        call.with_rows<recipe::kRowBlock>(
+            layout.blocks, i / s.heads_q, head,
+            [&](const HeadProblem& h, std::span<const std::int64_t> rows, std::int64_t b,
+                const Segment& g) {
+                emulate_rows(h, options, operands.q.head(head, b, g.q_begin, g.q_len),
+                             operands.k.head(kv, b, g.k_begin, g.k_len),
+                             operands.v.head(kv, b, g.k_begin, g.k_len), rows,
+                             layout.scratch_of(worker), layout.counters[worker]);
+            });
     });
     if (t.counters != nullptr) {
         for (std::int32_t i = 0; i < plan.choice.threads; i++) {
@@ -143,11 +144,12 @@ Status run_reference(const Plan& plan, const quatt_tensors& t, std::span<std::by
     }
     const Layout layout(plan.problem, plan.shape, plan.choice, false, workspace.data());
     const std::int64_t heads = plan.shape.heads_q;
-    const std::int64_t tasks = call.count_blocks(layout.blocks) * heads;
+    const std::int64_t tasks = call.count_blocks(layout.blocks, recipe::kRowBlock) * heads;
     plan.pool->run(tasks, [&](int worker, std::int64_t i) noexcept {
-        call.with_rows(layout.blocks, i / heads, i % heads,
-                       [&](const HeadProblem& h, std::span<const std::int64_t> rows, std::int64_t,
-                           const Segment&) { reference_rows(h, rows, layout.scratch_of(worker)); });
+        call.with_rows<recipe::kRowBlock>(
+            layout.blocks, i / heads, i % heads,
+            [&](const HeadProblem& h, std::span<const std::int64_t> rows, std::int64_t,
+                const Segment&) { reference_rows(h, rows, layout.scratch_of(worker)); });
     });
     call.finish();
     return {};

@@ -14,37 +14,44 @@ namespace {
 using recipe::exp2_fast;
 using recipe::kLog2E;
 using recipe::kNoReference;
-using recipe::kRowBlock;
 using recipe::RowReference;
 
-// Rows of the products: a block, the mean row of Q, padding.
-constexpr std::int64_t kProductRows = kRowBlock + kRowStep;
+// Rows whose scores are in memory at a time. A tile is fetched and widened once for a block of
+// rows, but scores and P are to stay in the first-level cache.
+constexpr std::int64_t kPartRows = 64;
+static_assert(kPartRows % kRowStep == 0 && kBlockRows % kPartRows == 0);
 
 struct Scratch {
     core::Carver carver;
-    std::uint32_t* q;  // [rows, steps]
-    float* k;          // [dim, 64]: a widened tile
-    float* v;          // [64, dv]: likewise
-    float* t;          // [rows, 64]
-    std::uint32_t* p;  // [rows, 64 / elements]
-    float* l;          // [rows, kSumLanes]
-    float* o;          // [rows, dv]: under the row's reference
-    float* master;     // [rows, dv]: under the row's master reference
+    std::uint32_t* q;       // [block rows, steps]
+    std::uint32_t* q_mean;  // [kRowStep, steps]: the mean row of Q, padding
+    float* k;               // [dim, 64]: a widened tile
+    float* v;               // [64, dv]: likewise
+    float* t;               // [part rows, 64]
+    float* t_mean;          // [kRowStep, 64]
+    std::uint32_t* p;       // [part rows, 64 / elements]
+    float* l;               // [block rows, kSumLanes]
+    float* o;               // [block rows, dv]: under the row's reference
+    float* master;          // [block rows, dv]: under the row's master reference
 
     Scratch(const TileShape& s, std::byte* base)
         : carver(base),
-          q(carver.take<std::uint32_t>(kProductRows * s.steps)),
+          q(carver.take<std::uint32_t>(kBlockRows * s.steps)),
+          q_mean(carver.take<std::uint32_t>(kRowStep * s.steps)),
           k(carver.take<float>(s.k_floats())),
           v(carver.take<float>(s.v_floats())),
-          t(carver.take<float>(kProductRows * kTile)),
-          p(carver.take<std::uint32_t>(kProductRows * kTile)),
-          l(carver.take<float>(kProductRows * kSumLanes)),
-          o(carver.take<float>(kProductRows * s.dv)),
-          master(carver.take<float>(kProductRows * s.dv)) {}
+          t(carver.take<float>(kPartRows * kTile)),
+          t_mean(carver.take<float>(kRowStep * kTile)),
+          p(carver.take<std::uint32_t>(kPartRows * kTile)),
+          l(carver.take<float>(kBlockRows * kSumLanes)),
+          o(carver.take<float>(kBlockRows * s.dv)),
+          master(carver.take<float>(kBlockRows * s.dv)) {}
 };
 
-// Asks for a tile that comes next, so that the products need not wait for main memory or a far
-// cache.
+[[nodiscard]] constexpr std::int64_t padded(std::int64_t rows) {
+    return (rows + kRowStep - 1) / kRowStep * kRowStep;
+}
+
 void prefetch(const std::byte* tile, std::int64_t bytes) {
     for (std::int64_t i = 0; i < bytes; i += 64) {
         __builtin_prefetch(tile + i, 0, 2);
@@ -86,18 +93,15 @@ public:
 
 private:
     template <class T>
-    static T& at(std::array<T, kProductRows>& a, std::int64_t i) {
+    static T& at(std::array<T, kBlockRows>& a, std::int64_t i) {
         return a[static_cast<std::size_t>(i)];
     }
-    [[nodiscard]] std::int64_t product_rows() const {
-        return (n_ + (r_.q_mean_term != 0 ? 1 : 0) + kRowStep - 1) / kRowStep * kRowStep;
-    }
-
     // What is past the rows stays 0: the products of padding are finite and go nowhere.
     void load_queries() {
-        const std::int64_t rows = product_rows();
+        const std::int64_t rows = padded(n_);
         std::fill(s_.q, s_.q + rows * o_.shape.steps, 0u);
-        std::fill(s_.p, s_.p + rows * kTile, 0u);
+        std::fill(s_.q_mean, s_.q_mean + kRowStep * o_.shape.steps, 0u);
+        std::fill(s_.p, s_.p + kPartRows * kTile, 0u);
         std::fill(s_.l, s_.l + rows * kSumLanes, 0.0f);
         std::fill(s_.o, s_.o + rows * o_.shape.dv, 0.0f);
         std::fill(s_.master, s_.master + rows * o_.shape.dv, 0.0f);
@@ -117,8 +121,7 @@ private:
         }
         // (q + mean) . k = q . k + mean . k. A block of rows lies in one block of means.
         if (r_.q_mean_term != 0) {
-            pack_query_mean(r_.q, head_.q, first_row_ / r_.q.block_tokens, o_.shape,
-                            s_.q + n_ * o_.shape.steps);
+            pack_query_mean(r_.q, head_.q, first_row_ / r_.q.block_tokens, o_.shape, s_.q_mean);
         }
     }
 
@@ -151,42 +154,59 @@ private:
 
     void meet(std::int64_t tile) {
         const TileShape& shape = o_.shape;
-        const std::int64_t rows = product_rows(), key = tile * kTile;
+        const std::int64_t key = tile * kTile, interval = key / r_.interval_keys;
         find_seen(key);
-        const auto product = static_cast<std::size_t>(shape.scores);
-        const auto pv = static_cast<std::size_t>(shape.values);
-        if (tile > 0) {
-            prefetch(head_.k_tiles + (tile - 1) * shape.k_bytes(), shape.k_bytes());
+        if (r_.promote != 0 && interval != interval_) {
+            enter(interval);
         }
-        o_.kernels->scores[product](s_.q, k_tile(tile), rows, shape.steps, s_.t);
-        const std::int64_t interval = key / r_.interval_keys;
-        const bool enters = interval != interval_;
+        const std::uint32_t *k = k_tile(tile), *v = v_tile(tile);
+        const auto qk = static_cast<std::size_t>(shape.scores);
+        const auto pv = static_cast<std::size_t>(shape.values);
+        Meeting m{};
+        m.recipe = &r_;
+        m.interval = interval;
+        m.t = s_.t;
+        m.p = s_.p;
+        m.key_factor = recipe::row_factor(r_.k, head_.k, key);
+        if (r_.q_mean_term != 0) {
+            o_.kernels->scores[qk](s_.q_mean, k, kRowStep, shape.steps, s_.t_mean);
+            m.mean_term = s_.t_mean;
+        }
+        for (std::int64_t i = 0; i < n_; i += kPartRows) {
+            m.rows = std::min(kPartRows, n_ - i);
+            m.row_factor = row_factor_.data() + i;
+            m.first = seen_first_.data() + i;
+            m.last = seen_last_.data() + i;
+            m.reference = reference_.data() + i;
+            m.l = s_.l + i * kSumLanes;
+            m.factor = factor_.data() + i;
+            o_.kernels->scores[qk](s_.q + i * shape.steps, k, padded(m.rows), shape.steps, s_.t);
+            prefetch_part(tile - 1, i / kPartRows);
+            o_.kernels->meet[pv](m);
+            o_.kernels->values[pv](s_.p, v, padded(m.rows), shape.dv, m.factor,
+                                   s_.o + i * shape.dv);
+        }
+    }
+
+    // Before the first tile of an interval. Rows that have not begun have nothing to promote.
+    void enter(std::int64_t interval) {
         interval_ = interval;
-        for (std::int64_t i = 0; enters && r_.promote != 0 && i < n_; i++) {
+        for (std::int64_t i = 0; i < n_; i++) {
             if (at(reference_, i).interval != interval && at(seen_first_, i) < at(seen_last_, i)) {
                 promote(i);
             }
         }
-        Meeting m{};
-        m.recipe = &r_;
-        m.interval = interval;
-        m.rows = n_;
-        m.t = s_.t;
-        m.mean_term = r_.q_mean_term != 0 ? s_.t + n_ * kTile : nullptr;
-        m.key_factor = recipe::row_factor(r_.k, head_.k, key);
-        m.row_factor = row_factor_.data();
-        m.first = seen_first_.data();
-        m.last = seen_last_.data();
-        m.reference = reference_.data();
-        m.l = s_.l;
-        m.factor = factor_.data();
-        m.p = s_.p;
-        if (tile > 0) {
-            prefetch(head_.v_tiles + (tile - 1) * shape.v_bytes(), shape.v_bytes());
+    }
+
+    // Asks for the tile that comes next, K with the first part and V with the second, so that the
+    // products need not wait for main memory or a far cache.
+    void prefetch_part(std::int64_t tile, std::int64_t part) const {
+        if (tile >= 0 && part == 0) {
+            prefetch(head_.k_tiles + tile * o_.shape.k_bytes(), o_.shape.k_bytes());
         }
-        o_.kernels->meet[pv](m);
-        o_.kernels->values[pv](s_.p, v_tile(tile), (n_ + kRowStep - 1) / kRowStep * kRowStep,
-                               shape.dv, factor_.data(), s_.o);
+        if (tile >= 0 && (part == 1 || n_ <= kPartRows)) {
+            prefetch(head_.v_tiles + tile * o_.shape.v_bytes(), o_.shape.v_bytes());
+        }
     }
 
     [[nodiscard]] const std::uint32_t* k_tile(std::int64_t tile) const {
@@ -244,9 +264,9 @@ private:
     std::int64_t first_whole_ = 0, last_whole_ = 0;  // keys that all rows see
     bool seen_whole_ = false;                        // seen_* say so of the last tile
     std::int64_t interval_ = -1;                     // of the last tile
-    std::array<float, kProductRows> row_factor_{}, factor_{}, master_reference_{}, master_l_{};
-    std::array<std::int32_t, kProductRows> seen_first_{}, seen_last_{};
-    std::array<RowReference, kProductRows> reference_{};
+    std::array<float, kBlockRows> row_factor_{}, factor_{}, master_reference_{}, master_l_{};
+    std::array<std::int32_t, kBlockRows> seen_first_{}, seen_last_{};
+    std::array<RowReference, kBlockRows> reference_{};
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A block of up to 64 query rows of one head against all its keys: the recipe as `emulate` computes
-// it (recipe/emulate.cpp), in the order of sums of the kernels.
+// A block of up to 128 query rows of one head against all its keys: the recipe as `emulate`
+// computes it (recipe/emulate.cpp), in the order of sums of the kernels.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,8 @@
 #include "recipe/attend.hpp"
 
 namespace quatt::cpu {
+
+inline constexpr std::int64_t kBlockRows = 128;  // also the rows of Q that share a mean (nvfp4_fp8)
 
 // A head's operands: q canonical, k and v packed; of k and v also the canonical scales and means.
 struct PackedHead {

@@ -90,7 +90,7 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
     const Layout w(plan.problem, s, plan.choice, level, workspace.data());
     const BlockOptions options{&r, level.kernels, w.shape, plan.choice.splits};
     const std::int64_t group = s.heads_q / s.heads_kv;
-    const std::int64_t blocks = call.count_blocks(w.blocks);
+    const std::int64_t blocks = call.count_blocks(w.blocks, kBlockRows);
 
     for (std::int64_t first = 0; first < s.heads_kv; first += w.heads) {
         const std::int64_t heads = std::min(w.heads, s.heads_kv - first);
@@ -110,7 +110,7 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
         });
         plan.pool->run(blocks * heads * group, [&](int worker, std::int64_t i) noexcept {
             const std::int64_t head = i % (heads * group), kv = head / group;
-            call.with_rows(
+            call.with_rows<kBlockRows>(
                 w.blocks, i / (heads * group), first * group + head,
                 [&](const recipe::HeadProblem& p, std::span<const std::int64_t> rows,
                     std::int64_t b, const Segment& g) {
