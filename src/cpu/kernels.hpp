@@ -1,6 +1,6 @@
-// The loops that are compiled once per instruction-set level (kernels.inl, levels/*.cpp), and the
-// layouts that they read. All of them work on one tile of 64 keys and a block of rows, padded to a
-// multiple of four.
+// The loops that are compiled once per instruction-set level (level_kernels.hpp, levels/*.cpp), and
+// the layouts that they read. All of them work on one tile of 64 keys and a block of rows, padded
+// to a multiple of four.
 //
 // A tile is a matrix of 32-bit units, [steps, columns]; each unit holds the elements of one column
 // that one instruction multiplies and adds:

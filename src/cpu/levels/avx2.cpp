@@ -1,2 +1,2 @@
 #define QUATT_LEVEL kAvx2Kernels
-#include "cpu/kernels.inl"
+#include "cpu/level_kernels.hpp"

@@ -1,4 +1,6 @@
-// One source of all levels: levels/*.cpp include it, compiled for their instruction sets.
+// One source of all levels: levels/*.cpp include it, compiled for their instruction sets, with
+// QUATT_LEVEL the name of their table.
+#pragma once
 #include <cstring>
 #include <type_traits>
 
@@ -15,9 +17,7 @@ struct MacF32 {
     using Sum = F;
     static constexpr bool kOffset = false;
     QUATT_INLINE static Sum zero() { return all(0.0f); }
-    QUATT_INLINE static Sum mac(Sum s, I a, I b) {
-        return mul_add(as_floats(a), as_floats(b), s);
-    }
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) { return mul_add(as_floats(a), as_floats(b), s); }
     QUATT_INLINE static F floats(Sum s) { return s; }
 };
 
@@ -51,9 +51,9 @@ struct MacInt8 {
 // kRowStep rows x kVectors vectors of columns, sums in registers: AVX-512 has 32 of them and uses
 // 16 for sums, 4 for b, 1 for a; AVX2 has 16 and uses 8, 2, 1.
 template <class Mac, int kVectors>
-QUATT_INLINE void multiply(const std::uint32_t* a, std::int64_t a_stride,
-                                 const std::uint32_t* b, std::int64_t b_stride, std::int64_t steps,
-                                 typename Mac::Sum (&sum)[kRowStep][kVectors]) {
+QUATT_INLINE void multiply(const std::uint32_t* a, std::int64_t a_stride, const std::uint32_t* b,
+                           std::int64_t b_stride, std::int64_t steps,
+                           typename Mac::Sum (&sum)[kRowStep][kVectors]) {
     std::int64_t k = 0;
     do {
         I column[kVectors];
@@ -103,9 +103,8 @@ void scores(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows, s
 }
 
 template <class Mac, int kVectors>
-QUATT_INLINE void values_of(const std::uint32_t* p, std::int64_t steps,
-                                  const std::uint32_t* v, std::int64_t dv, const float* factor,
-                                  float* o) {
+QUATT_INLINE void values_of(const std::uint32_t* p, std::int64_t steps, const std::uint32_t* v,
+                            std::int64_t dv, const float* factor, float* o) {
     F sum[kRowStep][kVectors];
     for (auto& row : sum) {
         for (F& x : row) {
@@ -169,9 +168,13 @@ QUATT_INLINE void keep_step(F* x) {
 // recipe::exp2_fast, the same operations: the same bits (what it makes of x above 129 is infinite
 // here too).
 QUATT_INLINE void exp2_in_step(F* x) {
-    constexpr float kSeries[] = {1.5403530393381608e-4f, 1.3333558146428443e-3f,
-                                 9.6181291076284772e-3f, 5.5504108664821580e-2f,
-                                 2.4022650695910071e-1f, 6.9314718055994531e-1f, 1.0f};
+    constexpr float kSeries[] = {1.5403530393381608e-4f,
+                                 1.3333558146428443e-3f,
+                                 9.6181291076284772e-3f,
+                                 5.5504108664821580e-2f,
+                                 2.4022650695910071e-1f,
+                                 6.9314718055994531e-1f,
+                                 1.0f};
     F n[kInStep], f[kInStep], p[kInStep];
     in_step([&](int v) { x[v] = max(all(-151.0f), x[v]); });
     in_step([&](int v) { n[v] = nearest(x[v]); });
@@ -260,13 +263,13 @@ QUATT_INLINE Outcome make_p(const F (&t)[kVectors], float m, float w, std::uint3
     }
     I top = all(0);  // p is not negative, so larger bits are larger numbers, NaN above all
     for (int v = 0; v < kVectors; v++) {
-        rounded[v] = kIsBf16<Round> && kPairs ? p[v] : Round::round(p[v]);  // pairing rounds to bf16
+        rounded[v] =
+            kIsBf16<Round> && kPairs ? p[v] : Round::round(p[v]);  // pairing rounds to bf16
         top = max_unsigned(top, as_ints(Round::kOfRounded ? rounded[v] : p[v]));
     }
     if constexpr (kIsBf16<Round>) {
         // Overflow is a matter of the row's sum, which is taken only where a p says that it may be.
-        result.overflow =
-            any_reaches(top, Round::kOverflow) && !(sum(result.sum) < 0x1p64f);
+        result.overflow = any_reaches(top, Round::kOverflow) && !(sum(result.sum) < 0x1p64f);
     } else {
         result.overflow = any_reaches(top, Round::kOverflow);
     }
@@ -353,7 +356,8 @@ void meet_rows(const Meeting& m) {
             m.factor[i] = 1;
             continue;
         }
-        // The common path: the reference stays. Where it may move, or has to, the row is done again.
+        // The common path: the reference stays. Where it may move, or has to, the row is done
+        // again.
         if (!row.look && m.interval == row.interval) [[likely]] {
             F t[kVectors];
             load_scores(m, i, t);
