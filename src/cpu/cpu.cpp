@@ -38,9 +38,6 @@ template <std::size_t kLevel>
 void refuse_level(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
     const cpu::Level& level = cpu::levels()[kLevel];
     refuse(p, d, reasons);
-    if (p.recipe.p_format == QUATT_FORMAT_E2M1) {
-        reasons.push_back(text("recipe \"", p.recipe.name, "\" rounds P to e2m1; cpu takes it"));
-    }
     if (!level.supported()) {
         reasons.push_back(text("needs ", level.needs, "; this CPU has ", cpu_features()));
     } else if (!level.preferred() && p.kernel == nullptr) {
@@ -61,6 +58,7 @@ Status run_level(const Plan& plan, const quatt_tensors& t, std::span<std::byte> 
 
 #endif
 
+constexpr const char* kRecipes = "bf16 f16 fp8 fp8_head int8_fp8 nvfp4 nvfp4_fp8";
 constexpr const char* kDtypes = "q, k, v: f32 bf16 f16 e4m3 in any mix; out: bf16 f16 f32";
 constexpr const char* kFeatures =
     "dense packed causal window gqa lse sink descale kv_lens splits zero_tail";
@@ -77,7 +75,7 @@ constexpr Kernel level_kernel(const char* name) {
             true,
             true,
             "",
-            "bf16 f16 fp8 fp8_head int8_fp8 nvfp4_fp8",
+            kRecipes,
             "1..256",
             kDtypes,
             kFeatures,
@@ -91,11 +89,7 @@ const Kernel kCpuLevelKernels[4] = {level_kernel<0>("cpu_avx512_bf16"),
 
 #endif
 
-const Kernel kCpuKernel = {"cpu",     QUATT_BACKEND_CPU,
-                           true,      true,
-                           "",        "bf16 f16 fp8 fp8_head int8_fp8 nvfp4 nvfp4_fp8",
-                           "1..256",  kDtypes,
-                           kFeatures, refuse,
-                           choose,    run_cpu};
+const Kernel kCpuKernel = {"cpu",    QUATT_BACKEND_CPU, true,      true,   "",     kRecipes,
+                           "1..256", kDtypes,           kFeatures, refuse, choose, run_cpu};
 
 }  // namespace quatt::core

@@ -61,6 +61,9 @@ QUATT_INLINE F mul_add(F a, F b, F c) {
 QUATT_INLINE F max(F a, F b) {
     return _mm512_max_ps(a, b);
 }
+QUATT_INLINE F min(F a, F b) {
+    return _mm512_min_ps(a, b);
+}
 QUATT_INLINE I add(I a, I b) {
     return _mm512_add_epi32(a, b);
 }
@@ -86,6 +89,18 @@ QUATT_INLINE Mask greater(I a, I b) {
 }
 QUATT_INLINE I max_unsigned(I a, I b) {
     return _mm512_max_epu32(a, b);
+}
+// In each lane the largest of the lanes of its half of every 8, of both vectors: of the 16 keys
+// that share a scale in nvfp4, {8i + 4b + 0..3 : i = 0..3} of 32.
+QUATT_INLINE I group_maximum(const I* x) {
+    I m = max_unsigned(x[0], x[1]);
+    m = max_unsigned(m, _mm512_shuffle_i32x4(m, m, 0x4E));
+    m = max_unsigned(m, _mm512_shuffle_epi32(m, static_cast<_MM_PERM_ENUM>(0x4E)));
+    return max_unsigned(m, _mm512_shuffle_epi32(m, static_cast<_MM_PERM_ENUM>(0xB1)));
+}
+QUATT_INLINE F reciprocal(F x) {  // 0 of 0
+    return _mm512_maskz_div_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NEQ_UQ), all(1.0f),
+                               x);
 }
 QUATT_INLINE bool any_reaches(I x, std::int32_t least) {  // unsigned
     return _mm512_cmpge_epu32_mask(x, all(least)) != 0;
@@ -160,6 +175,9 @@ QUATT_INLINE F mul_add(F a, F b, F c) {
 QUATT_INLINE F max(F a, F b) {
     return _mm256_max_ps(a, b);
 }
+QUATT_INLINE F min(F a, F b) {
+    return _mm256_min_ps(a, b);
+}
 QUATT_INLINE I add(I a, I b) {
     return _mm256_add_epi32(a, b);
 }
@@ -185,6 +203,17 @@ QUATT_INLINE Mask greater(I a, I b) {
 }
 QUATT_INLINE I max_unsigned(I a, I b) {
     return _mm256_max_epu32(a, b);
+}
+// In each lane the largest of the lanes of its half, of all four vectors: of the 16 keys that share
+// a scale in nvfp4, {8i + 4b + 0..3 : i = 0..3} of 32.
+QUATT_INLINE I group_maximum(const I* x) {
+    I m = max_unsigned(max_unsigned(x[0], x[1]), max_unsigned(x[2], x[3]));
+    m = max_unsigned(m, _mm256_shuffle_epi32(m, 0x4E));
+    return max_unsigned(m, _mm256_shuffle_epi32(m, 0xB1));
+}
+QUATT_INLINE F reciprocal(F x) {  // 0 of 0
+    const F zero = _mm256_setzero_ps();
+    return _mm256_and_ps(_mm256_cmp_ps(x, zero, _CMP_NEQ_UQ), _mm256_div_ps(all(1.0f), x));
 }
 QUATT_INLINE bool any_reaches(I x, std::int32_t least) {  // unsigned
     return _mm256_movemask_epi8(_mm256_cmpeq_epi32(max_unsigned(x, all(least)), x)) != 0;

@@ -193,9 +193,19 @@ QUATT_INLINE void exp2_in_step(F* x) {
     keep_step(x);
 }
 
-// Rounding of P to a format, and what overflow is in it.
+// To nearest even with so many fraction bits, or to a multiple of 2^-kFraction of `least`, a power
+// of two, below it: the sum with p's own power of two, times 2^(23 - kFraction), has its last place
+// there. For p that is not negative.
+template <int kFraction>
+QUATT_INLINE F round_to(F p, std::int32_t least) {
+    const I exponent = bits_and(as_ints(p), all(0x7F800000));
+    const F adder = as_floats(add(max(exponent, all(least)), all((23 - kFraction) << 23)));
+    return sub(add(p, adder), adder);
+}
+
+// Rounding of a row's P to a format. What decides on overflow is returned as bits, the largest a
+// lane: nothing is negative, so larger bits are larger numbers, NaN above all.
 struct RoundBf16 {
-    static constexpr bool kOfRounded = false;
     static constexpr std::int32_t kOverflow = 0x5C800000;  // 2^58: 64 of them are a sum of 2^64
     QUATT_INLINE static F round(F p) {
         const I bits = as_ints(p);
@@ -203,23 +213,67 @@ struct RoundBf16 {
         return as_floats(
             bits_and(add(add(bits, odd), all(0x7FFF)), all(static_cast<std::int32_t>(0xFFFF0000))));
     }
+    template <bool kPairs>
+    QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
+        I top = all(0);
+        for (int v = 0; v < kVectors; v++) {
+            rounded[v] = kPairs ? p[v] : round(p[v]);  // store_p rounds pairs
+            top = max_unsigned(top, as_ints(p[v]));
+        }
+        return top;
+    }
 };
 
 struct RoundF16 {
-    static constexpr bool kOfRounded = false;
-    static constexpr std::int32_t kOverflow = 0x47000000;  // 2^15
-    QUATT_INLINE static F round(F p) { return round_f16(p); }
+    static constexpr std::int32_t kOverflow = 0x47000000;  // 2^15, before rounding
+    template <bool kPairs>
+    QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
+        I top = all(0);
+        for (int v = 0; v < kVectors; v++) {
+            rounded[v] = round_f16(p[v]);
+            top = max_unsigned(top, as_ints(p[v]));
+        }
+        return top;
+    }
 };
 
+constexpr std::int32_t kE4m3Least = 0x3C800000;  // 2^-6
+
 struct RoundE4m3 {
-    static constexpr bool kOfRounded = true;
     static constexpr std::int32_t kOverflow = 0x43E00000;  // 448, code 0x7E
-    // To nearest even with 3 fraction bits, or to a multiple of 2^-9 below 2^-6: the sum with
-    // 2^(e + 20), e the exponent of p, has its last place there.
-    QUATT_INLINE static F round(F p) {
-        const I exponent = bits_and(as_ints(p), all(0x7F800000));
-        const F adder = as_floats(add(max(exponent, all(0x3C800000)), all(20 << 23)));
-        return sub(add(p, adder), adder);
+    template <bool kPairs>
+    QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
+        I top = all(0);
+        for (int v = 0; v < kVectors; v++) {
+            rounded[v] = round_to<3>(p[v], kE4m3Least);
+            top = max_unsigned(top, as_ints(rounded[v]));
+        }
+        return top;
+    }
+};
+
+struct RoundE2m1 {
+    static constexpr std::int32_t kOverflow = RoundE4m3::kOverflow;  // of a scale
+    template <bool kPairs>
+    QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
+        constexpr int kGroup = 32 / kLanes;        // vectors of the 32 keys of two scales
+        constexpr std::int32_t kOne = 0x3F800000;  // below it E2M1 has multiples of a half
+        I top = all(0);
+        for (int g = 0; g < kVectors; g += kGroup) {
+            I bits[kGroup];
+            for (int v = 0; v < kGroup; v++) {
+                bits[v] = as_ints(p[g + v]);
+            }
+            const F amax = as_floats(group_maximum(bits));
+            const F scale = round_to<3>(mul(amax, all(1.0f / 6.0f)), kE4m3Least);
+            const F inverse = reciprocal(scale);
+            for (int v = 0; v < kGroup; v++) {
+                const F code = min(round_to<1>(mul(p[g + v], inverse), kOne), all(6.0f));
+                rounded[g + v] = mul(code, scale);
+            }
+            top = max_unsigned(top, as_ints(scale));
+        }
+        return top;
     }
 };
 
@@ -261,12 +315,7 @@ QUATT_INLINE Outcome make_p(const F (&t)[kVectors], float m, float w, std::uint3
     for (int v = 1; v < kVectors; v++) {
         result.sum = add(result.sum, p[v]);
     }
-    I top = all(0);  // p is not negative, so larger bits are larger numbers, NaN above all
-    for (int v = 0; v < kVectors; v++) {
-        rounded[v] =
-            kIsBf16<Round> && kPairs ? p[v] : Round::round(p[v]);  // pairing rounds to bf16
-        top = max_unsigned(top, as_ints(Round::kOfRounded ? rounded[v] : p[v]));
-    }
+    const I top = Round::template round_row<kPairs>(p, rounded);
     if constexpr (kIsBf16<Round>) {
         // Overflow is a matter of the row's sum, which is taken only where a p says that it may be.
         result.overflow = any_reaches(top, Round::kOverflow) && !(sum(result.sum) < 0x1p64f);
@@ -383,6 +432,9 @@ void meet(const Meeting& m) {
             if constexpr (!kPairs) {
                 meet_rows<RoundF16, kPairs>(m);
             }
+            break;
+        case QUATT_FORMAT_E2M1:
+            meet_rows<RoundE2m1, kPairs>(m);
             break;
         default:
             meet_rows<RoundE4m3, kPairs>(m);

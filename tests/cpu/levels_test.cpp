@@ -9,7 +9,8 @@ namespace quatt::test {
 namespace {
 
 constexpr std::array kKernels = {"cpu_avx512_bf16", "cpu_avx512_vnni", "cpu_avx512", "cpu_avx2"};
-constexpr std::array kRecipes = {"bf16", "f16", "fp8", "fp8_head", "int8_fp8", "nvfp4_fp8"};
+constexpr std::array kRecipes = {"bf16",     "f16",   "fp8",      "fp8_head",
+                                 "int8_fp8", "nvfp4", "nvfp4_fp8"};
 
 class Level : public testing::TestWithParam<std::tuple<const char*, const char*>> {
 protected:
