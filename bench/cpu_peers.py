@@ -4,11 +4,14 @@
 usage: cpu_peers.py [--library build/release/libquatt.so] [--kernels cpu_avx2,...] [--recipes fp8,...] [--rounds 21]
 
 Needs torch (any build of it that runs on the CPU). Every round runs all candidates in another order; ratios are taken within
-a round, so what else the machine does at the time hits both sides. quatt reads and writes bf16; torch fp32 and torch bf16 read
-and write their own type.
+a round. A sample is the mean of the calls of .1 s; one during which other processes had more than a tenth of a core is taken
+again, up to 8 times, and left out where that did not help. quatt reads and writes bf16; torch fp32 and torch bf16 read and write
+their own type.
 """
 
 import argparse
+import math
+import os
 import random
 import statistics
 import time
@@ -21,6 +24,7 @@ SHAPES = ((4096, 128, 8), (918, 64, 8))  # tokens, channels, heads; batch 1
 RECIPES = "bf16,f16,fp8,fp8_head,int8_fp8,nvfp4_fp8"
 PEERS = ("torch fp32", "torch bf16")
 PAUSE_S = 0.03  # torch's threads spin for a while after their work
+SAMPLE_S, LEAST_OTHERS, TRIES = 0.1, 0.1, 8
 
 
 def quatt_call(quatt, recipe, kernel, qkv, threads):
@@ -45,26 +49,47 @@ def quatt_call(quatt, recipe, kernel, qkv, threads):
     return run, plan.info.kernel.decode(), error.item()
 
 
+def machine_seconds():
+    """Core seconds that all processes have used."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        user, nice, system = (int(x) for x in stat.readline().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
+def sample(call):
+    """(s a call, cores that other processes had meanwhile)"""
+    time.sleep(PAUSE_S)
+    start, machine, own, calls = time.perf_counter(), machine_seconds(), time.process_time(), 0
+    while time.perf_counter() - start < SAMPLE_S:
+        call()
+        calls += 1
+    wall = time.perf_counter() - start
+    return wall / calls, (machine_seconds() - machine - time.process_time() + own) / wall
+
+
 def measure(candidates, rounds, seed=1):
-    """{name: [s a round]}; the first two rounds warm up."""
+    """{name: [s a round, None where other processes disturbed it]}; the first round warms up."""
     times = {name: [] for name in candidates}
     order = list(candidates)
     shuffle = random.Random(seed).shuffle
-    for i in range(rounds + 2):
+    for i in range(rounds + 1):
         shuffle(order)
         for name in order:
-            time.sleep(PAUSE_S)
-            start = time.perf_counter()
-            candidates[name]()
-            if i >= 2:
-                times[name].append(time.perf_counter() - start)
+            for _ in range(TRIES):
+                seconds, others = sample(candidates[name])
+                if others < LEAST_OTHERS:
+                    break
+            if i > 0:
+                times[name].append(seconds if others < LEAST_OTHERS else None)
     return times
 
 
 def ratios(times, name, peer):
-    r = sorted(p / t for t, p in zip(times[name], times[peer]))
+    r = sorted(p / t for t, p in zip(times[name], times[peer]) if t and p)
+    if not r:
+        return "?"
     quarter = len(r) // 4
-    return f"{statistics.median(r):.2f} ({r[quarter]:.2f} to {r[-1 - quarter]:.2f})"
+    return f"{statistics.median(r):.2f} ({r[quarter]:.2f} to {r[-1 - quarter]:.2f}, {len(r)})"
 
 
 def main():
@@ -79,7 +104,7 @@ def main():
     torch.manual_seed(1)
     quatt = Quatt(args.library)
     print(f"{args.threads} threads, torch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()}), "
-          f"{args.rounds} rounds: medians, ratios with quartiles\n")
+          f"{args.rounds} rounds: medians; ratios (quartiles, rounds)\n")
     for tokens, channels, heads in SHAPES:
         fp32 = [torch.randn(1, heads, tokens, channels) for _ in range(3)]
         bf16 = [x.bfloat16() for x in fp32]
@@ -95,7 +120,8 @@ def main():
         print(f"B=1 H={heads} S={tokens} D={channels}\n")
         print("| what | kernel | ms | GFLOP/s | x torch fp32 | x torch bf16 | rel-L2 |\n|---|---|---|---|---|---|---|")
         for name in candidates:
-            ms = statistics.median(times[name]) * 1e3
+            quiet = [t for t in times[name] if t]
+            ms = statistics.median(quiet) * 1e3 if quiet else math.nan
             rate = 4 * tokens * tokens * channels * heads / ms * 1e-6
             kernel, error = told[name]
             label = name if name in PEERS else f"`{name.split()[0]}`"
