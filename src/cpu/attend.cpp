@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "core/arena.hpp"
 #include "recipe/softmax_law.hpp"
@@ -96,7 +95,8 @@ private:
     static T& at(std::array<T, kBlockRows>& a, std::int64_t i) {
         return a[static_cast<std::size_t>(i)];
     }
-    // What is past the rows stays 0: the products of padding are finite and go nowhere.
+
+    // What is past the rows is 0 or what an earlier part left: its products go nowhere.
     void load_queries() {
         const std::int64_t rows = padded(n_);
         std::fill(s_.q, s_.q + rows * o_.shape.steps, 0u);

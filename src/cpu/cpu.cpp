@@ -1,5 +1,5 @@
 // The CPU's rows of the support table: the fast engine on each instruction-set level, then the
-// portable engine, which takes everything.
+// portable engine, for processors without any of them.
 #include <quatt/quatt.h>
 
 #include "core/device.hpp"
