@@ -1,5 +1,9 @@
 #include "core/device.hpp"
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -148,6 +152,16 @@ int cpu_count() {
     return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+bool cpu_has_f16c() {
+#if defined(__x86_64__) && defined(__GNUC__)
+    // NOTE: not by __builtin_cpu_supports, which knows the name in GCC only.
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+#else
+    return false;
+#endif
+}
+
 const char* cpu_features() {
 #if defined(__x86_64__) && defined(__GNUC__)
     static const std::string features = [] {
@@ -161,8 +175,11 @@ const char* cpu_features() {
         add("SSE4.2", __builtin_cpu_supports("sse4.2"));
         add("AVX2", __builtin_cpu_supports("avx2"));
         add("FMA", __builtin_cpu_supports("fma"));
+        add("F16C", cpu_has_f16c() ? 1 : 0);
         add("AVX512F", __builtin_cpu_supports("avx512f"));
         add("AVX512BW", __builtin_cpu_supports("avx512bw"));
+        add("AVX512DQ", __builtin_cpu_supports("avx512dq"));
+        add("AVX512VL", __builtin_cpu_supports("avx512vl"));
         add("AVX512VNNI", __builtin_cpu_supports("avx512vnni"));
         add("AVX512BF16", __builtin_cpu_supports("avx512bf16"));
         return all;

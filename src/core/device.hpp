@@ -16,6 +16,7 @@ namespace quatt::core {
 [[nodiscard]] Reasons check_device(const quatt_device& d);
 
 [[nodiscard]] int cpu_count();
+[[nodiscard]] bool cpu_has_f16c();
 [[nodiscard]] const char* cpu_features();
 
 }  // namespace quatt::core

@@ -102,6 +102,12 @@ std::span<const Kernel* const> kernels() {
         &kEmuWgmmaKernel,
         &kEmuKernel,
 #endif
+#if defined(__x86_64__)
+        &kCpuLevelKernels[0],
+        &kCpuLevelKernels[1],
+        &kCpuLevelKernels[2],
+        &kCpuLevelKernels[3],
+#endif
         &kCpuKernel,
         &kEmulateKernel,
         &kReferenceKernel,

@@ -1,5 +1,6 @@
 // The FP8 accumulator of Hopper's tensor cores, as measured: products and C are cut toward zero at
-// 13 fraction bits below the largest exponent among them, then summed exactly.
+// 13 fraction bits below the largest exponent among them and summed exactly; then the sum is cut at
+// 13 fraction bits of its own.
 #pragma once
 #include <cstdint>
 
@@ -20,6 +21,10 @@ inline constexpr std::int32_t kNotFinite = 0xFF;
 }
 [[nodiscard]] inline std::int32_t magnitude_bits(float x) {
     return static_cast<std::int32_t>(bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
+}
+// Without the bits below 13 of the fraction.
+[[nodiscard]] inline float cut(float x) {
+    return bit_cast<float>(bit_cast<std::uint32_t>(x) & ~((1u << (23 - kHopperFractionBits)) - 1));
 }
 [[nodiscard]] inline float power_of_two(std::int32_t e) {
     return bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
@@ -54,7 +59,7 @@ inline constexpr std::int32_t kNotFinite = 0xFF;
     for (std::int64_t i = 0; i <= n; i++) {
         sum += static_cast<std::int32_t>(terms[i] * scale);
     }
-    return static_cast<float>(sum) * detail::power_of_two(-shift);
+    return detail::cut(static_cast<float>(sum)) * detail::power_of_two(-shift);
 }
 
 // c[j] = hopper_step(c[j], a, 1, b + j, n, 32) for j < n, bit for bit, where n is a multiple of 8
@@ -99,7 +104,7 @@ inline void hopper_row(float* c, const float* a, const float* b, std::int64_t n)
                 units[j] += static_cast<std::int32_t>(terms[i][j] * scale[j]);
         }
         for (std::int64_t j = 0; j < kWidth; j++) {
-            const float sum = static_cast<float>(units[j]) * unit[j];
+            const float sum = detail::cut(static_cast<float>(units[j])) * unit[j];
             c[first + j] = top[j] >> 23 < detail::kHopperUncut ? 0.0f + sums[j] : sum;
         }
     }

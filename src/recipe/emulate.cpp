@@ -169,7 +169,8 @@ public:
             }
         }
         for (std::int64_t i = 0; i < n(); i++) {
-            finish(i);
+            finish_row(p_, r_, k_, v_, index(i), row(i).master_reference, row(i).master_l,
+                       s_.master + i * s_.dim_v);
         }
     }
 
@@ -300,54 +301,6 @@ private:
         x.master_l += x.l * exp2_fast(x.reference.m - x.master_reference);
         x.l = 0;
         x.reference = RowReference{};
-    }
-
-    // Natural-log units that smoothing K took from all scores of row i: q . mean(K) *
-    // softmax_scale, with the unquantised q.
-    [[nodiscard]] float lost_to_smoothing(std::int64_t i) const {
-        if (k_.shape.mean_blocks == 0) {
-            return 0;
-        }
-        std::array<float, kMaxHeadDim> q;
-        load_row(p_.q, index(i), q.data());
-        float sum = 0;
-        for (std::int64_t d = 0; d < q_.channels; d++) {
-            sum += q[static_cast<std::size_t>(d)] * k_.mean[d];
-        }
-        return sum * p_.softmax_scale;
-    }
-
-    void finish(std::int64_t i) {
-        Row& x = row(i);
-        std::array<float, kMaxHeadDim> out{};
-        const float w = static_cast<float>(r_.p_exponent);
-        float m = x.master_reference, l = x.master_l;
-        if (l == 0.0f) {
-            const float lse = p_.has_sink ? p_.sink : -std::numeric_limits<float>::infinity();
-            store_row(p_.to, index(i), out.data(), lse);
-            return;
-        }
-        const float shift = lost_to_smoothing(i);
-        const float l_keys = l;
-        float keys_scale = 1;  // of O and of the keys' part of l, after the sink moved m
-        if (p_.has_sink) {
-            const float s = (p_.sink - shift) * kLog2E;
-            const float to = std::fmax(m, std::ceil(s));
-            keys_scale = exp2_fast(m - to);
-            l = l * keys_scale + exp2_fast(s - to + w);
-            m = to;
-        }
-        const float inv = 1.0f / l;
-        const float keys_share = l_keys * keys_scale * inv;  // (l - l_sink) / l
-        const float* master = s_.master + i * s_.dim_v;
-        for (std::int64_t d = 0; d < v_.channels; d++) {
-            float y = master[d] * keys_scale * channel_factor(r_.v, v_, d) * inv;
-            if (v_.shape.mean_blocks > 0) {
-                y += v_.mean[d] * keys_share;
-            }
-            out[static_cast<std::size_t>(d)] = y;
-        }
-        store_row(p_.to, index(i), out.data(), (m - w + std::log2(l)) * kLn2 + shift);
     }
 
     const HeadProblem& p_;

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "formats/bf16.hpp"
 #include "formats/e4m3.hpp"
 #include "formats/f16.hpp"
+#include "recipe/rows.hpp"
 
 namespace quatt::recipe {
 
@@ -47,6 +49,19 @@ void load_row(const HeadView& v, std::int64_t token, Out* out, Decode decode) {
 template <class Out>
 void load_row(const HeadView& v, std::int64_t token, Out* out) {
     using namespace formats;
+    if constexpr (std::is_same_v<Out, float>) {  // rows without gaps, as most are
+        const auto size = static_cast<std::int64_t>(quatt_dtype_bytes(v.dtype));
+        const std::byte* p = v.data + token * v.token_stride * size;
+        if (v.channel_stride == 1 && v.dtype == QUATT_F32) {
+            std::memcpy(out, p, static_cast<std::size_t>(v.channels) * sizeof(float));
+            return;
+        }
+        if (v.channel_stride == 1 && (v.dtype == QUATT_BF16 || v.dtype == QUATT_F16)) {
+            decode_wide_row(v.dtype == QUATT_BF16 ? QUATT_FORMAT_BF16 : QUATT_FORMAT_F16, p,
+                            v.channels, out);
+            return;
+        }
+    }
     switch (v.dtype) {
         case QUATT_F32:
             detail::load_row<float>(v, token, out, [](float x) { return x; });

@@ -9,6 +9,7 @@
 #include "formats/tables.hpp"
 #include "formats/ue4m3.hpp"
 #include "recipe/recipes.hpp"
+#include "recipe/rows.hpp"
 
 namespace quatt::recipe {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 using formats::Bf16;
 using formats::E2m1;
 using formats::E4m3;
-using formats::F16;
 using formats::Int8;
 using formats::Ue4m3;
 
@@ -37,16 +37,16 @@ using Row = std::array<float, kMaxHeadDim>;
 // |x|max that remembers a value which is not finite: fmax would drop it.
 class Amax {
 public:
-    void add(float x) {
-        const float a = std::fabs(x);
-        all_finite_ &= a <= std::numeric_limits<float>::max();
-        amax_ = std::max(amax_, a);
+    void add(const float* x, std::int64_t n) { bits_ = std::max(bits_, largest_magnitude(x, n)); }
+    void add(float x) { add(&x, 1); }
+    [[nodiscard]] float value() const { return of(bits_); }
+
+    [[nodiscard]] static float of(std::uint32_t bits) {
+        return bits >= kNotFinite ? kNaN : formats::bit_cast<float>(bits);
     }
-    [[nodiscard]] float value() const { return all_finite_ ? amax_ : kNaN; }
 
 private:
-    float amax_ = 0;
-    bool all_finite_ = true;
+    std::uint32_t bits_ = 0;
 };
 
 // fp32 scale: amax / target; 1 for a group of zeros; at least 2^-126, so that its reciprocal is
@@ -79,36 +79,6 @@ private:
     return std::ldexp(1.0f, std::clamp(e, -126, 126));
 }
 
-void encode_row(quatt_format format, const float* x, std::int64_t n, std::byte* to) {
-    switch (format) {
-        case QUATT_FORMAT_F32:
-            std::memcpy(to, x, static_cast<std::size_t>(n) * sizeof(float));
-            break;
-        case QUATT_FORMAT_BF16:
-        case QUATT_FORMAT_F16:
-            for (std::int64_t d = 0; d < n; d++) {
-                const std::uint16_t c =
-                    format == QUATT_FORMAT_BF16 ? Bf16::encode(x[d]) : F16::encode(x[d]);
-                std::memcpy(to + 2 * d, &c, sizeof c);
-            }
-            break;
-        case QUATT_FORMAT_E4M3:
-            for (std::int64_t d = 0; d < n; d++) {
-                to[d] = static_cast<std::byte>(E4m3::encode(x[d]));
-            }
-            break;
-        case QUATT_FORMAT_INT8:
-            for (std::int64_t d = 0; d < n; d++) {
-                to[d] = static_cast<std::byte>(Int8::encode(x[d]));
-            }
-            break;
-        default:
-            for (std::int64_t d = 0; d < n; d++) {
-                to[d] = static_cast<std::byte>(E2m1::encode(x[d]));
-            }
-    }
-}
-
 void decode_codes(quatt_format format, const std::byte* c, std::int64_t n, float* out) {
     const auto byte_table = [&](const std::array<float, 256>& table) {
         for (std::int64_t d = 0; d < n; d++) {
@@ -121,10 +91,7 @@ void decode_codes(quatt_format format, const std::byte* c, std::int64_t n, float
             break;
         case QUATT_FORMAT_BF16:
         case QUATT_FORMAT_F16:
-            for (std::int64_t d = 0; d < n; d++) {
-                const auto code = detail::load<std::uint16_t>(c + 2 * d);
-                out[d] = format == QUATT_FORMAT_BF16 ? Bf16::decode(code) : F16::decode(code);
-            }
+            decode_wide_row(format, c, n, out);
             break;
         case QUATT_FORMAT_E4M3:
             byte_table(formats::kDecodeTable<E4m3>);
@@ -142,9 +109,7 @@ void encode_fp4_row(const float* x, std::int64_t n, float target, std::byte* cod
     for (std::int64_t d0 = 0; d0 < n; d0 += kChannelGroup) {
         const std::int64_t d1 = std::min(n, d0 + kChannelGroup);
         Amax amax;
-        for (std::int64_t d = d0; d < d1; d++) {
-            amax.add(x[d]);
-        }
+        amax.add(x + d0, d1 - d0);
         const float s = ue4m3_scale(amax.value(), target), inv = reciprocal(s);
         scales[d0 / kChannelGroup] = s;
         for (std::int64_t d = d0; d < d1; d++) {
@@ -163,7 +128,7 @@ public:
         find_means();
         find_norms();
         if (r_.scale_format == QUATT_SCALE_NONE) {
-            encode_rows(0, x_.tokens, nullptr);
+            encode_rows(0, x_.tokens, [](float*) {});
         } else if (r_.scale_format == QUATT_SCALE_F32) {
             r_.group_channels == 1 ? per_channel() : per_token_group();
         } else if (r_.key_groups != 0 || r_.group_channels == 1) {
@@ -190,10 +155,7 @@ private:
             Row row;
             for (std::int64_t j = first; j < last; j++) {
                 load_row(x_, j, row.data());
-                for (std::int64_t d = 0; d < x_.channels; d++) {
-                    sum[static_cast<std::size_t>(d)] +=
-                        static_cast<double>(row[static_cast<std::size_t>(d)]);
-                }
+                add_to_sums(row.data(), x_.channels, sum.data());
             }
             for (std::int64_t d = 0; d < x_.channels; d++) {
                 const double mean =
@@ -214,14 +176,10 @@ private:
             Row row;
             for (std::int64_t j = first; j < last; j++) {
                 centred_row(j, row.data());
-                for (std::int64_t d = 0; d < x_.channels; d++) {
-                    amax.add(row[static_cast<std::size_t>(d)]);
-                }
+                amax.add(row.data(), x_.channels);
             }
             if (to_.shape.mean_row_codes) {  // blocks of mean and norm are the same
-                for (std::int64_t d = 0; d < x_.channels; d++) {
-                    amax.add(to_.mean[b * x_.channels + d]);
-                }
+                amax.add(to_.mean + b * x_.channels, x_.channels);
             }
             to_.norm[b] = normalizer(amax.value());
         }
@@ -230,34 +188,26 @@ private:
     void centred_row(std::int64_t j, float* out) const {
         load_row(x_, j, out);
         if (to_.shape.mean_blocks > 0) {
-            const float* mean =
-                to_.mean + block_of(j, r_.center == QUATT_CENTER_BLOCK) * x_.channels;
-            for (std::int64_t d = 0; d < x_.channels; d++) {
-                out[d] -= mean[d];
-            }
+            subtract_row(out, to_.mean + block_of(j, r_.center == QUATT_CENTER_BLOCK) * x_.channels,
+                         x_.channels);
         }
     }
 
     void prepared_row(std::int64_t j, float* out) const {
         centred_row(j, out);
         if (to_.shape.norm_blocks > 0) {
-            const float inv = 1.0f / to_.norm[block_of(j, r_.normalize == QUATT_NORMALIZE_BLOCK)];
-            for (std::int64_t d = 0; d < x_.channels; d++) {
-                out[d] *= inv;
-            }
+            scale_row(out, 1.0f / to_.norm[block_of(j, r_.normalize == QUATT_NORMALIZE_BLOCK)],
+                      x_.channels);
         }
     }
 
-    // inverse: null, or one factor a channel
-    void encode_rows(std::int64_t first, std::int64_t last, const float* inverse) const {
+    // Rows [first, last), each changed by f before it is encoded.
+    template <class F>
+    void encode_rows(std::int64_t first, std::int64_t last, F&& f) const {
         Row row;
         for (std::int64_t j = first; j < last; j++) {
             prepared_row(j, row.data());
-            if (inverse != nullptr) {
-                for (std::int64_t d = 0; d < x_.channels; d++) {
-                    row[static_cast<std::size_t>(d)] *= inverse[d];
-                }
-            }
+            f(row.data());
             encode_row(r_.format, row.data(), x_.channels,
                        to_.codes + j * x_.channels * to_.shape.code_bytes);
         }
@@ -266,44 +216,42 @@ private:
     void per_token_group() const {
         const std::int64_t size =
             r_.group_tokens == 0 ? std::max<std::int64_t>(x_.tokens, 1) : r_.group_tokens;
-        Row row, inverse;
+        Row row;
         for (std::int64_t g = 0; g < to_.shape.token_groups; g++) {
             const std::int64_t first = g * size, last = std::min(x_.tokens, first + size);
             Amax amax;
             for (std::int64_t j = first; j < last; j++) {
                 prepared_row(j, row.data());
-                for (std::int64_t d = 0; d < x_.channels; d++) {
-                    amax.add(row[static_cast<std::size_t>(d)]);
-                }
+                amax.add(row.data(), x_.channels);
             }
             to_.scales[g] = fp32_scale(amax.value(), r_.amax_target);
-            inverse.fill(1.0f / to_.scales[g]);
-            encode_rows(first, last, inverse.data());
+            const float inverse = 1.0f / to_.scales[g];
+            encode_rows(first, last, [&](float* x) { scale_row(x, inverse, x_.channels); });
         }
     }
 
     void per_channel() const {
-        std::array<Amax, kMaxHeadDim> amax, amax_uncentred;
+        std::array<std::uint32_t, kMaxHeadDim> largest{}, largest_uncentred{};
         Row row, inverse;
         for (std::int64_t j = 0; j < x_.tokens; j++) {
             load_row(x_, j, row.data());
-            for (std::int64_t d = 0; d < x_.channels; d++) {
-                const auto u = static_cast<std::size_t>(d);
-                amax_uncentred[u].add(row[u]);
-                amax[u].add(to_.shape.mean_blocks > 0 ? row[u] - to_.mean[d] : row[u]);
+            raise_magnitudes(row.data(), x_.channels, largest_uncentred.data());
+            if (to_.shape.mean_blocks > 0) {
+                subtract_row(row.data(), to_.mean, x_.channels);
             }
+            raise_magnitudes(row.data(), x_.channels, largest.data());
         }
         for (std::int64_t d = 0; d < x_.channels && to_.shape.token_groups > 0; d++) {
             const auto u = static_cast<std::size_t>(d);
-            float a = amax[u].value();
+            float a = Amax::of(largest[u]);
             if (to_.shape.mean_blocks > 0 && std::fabs(to_.mean[d]) < a * kLeastMean) {
                 to_.mean[d] = 0;
-                a = amax_uncentred[u].value();
+                a = Amax::of(largest_uncentred[u]);
             }
             to_.scales[d] = fp32_scale(a, r_.amax_target);
             inverse[u] = 1.0f / to_.scales[d];
         }
-        encode_rows(0, x_.tokens, inverse.data());
+        encode_rows(0, x_.tokens, [&](float* x) { multiply_row(x, inverse.data(), x_.channels); });
     }
 
     void fp4_along_channels() const {
@@ -435,12 +383,13 @@ float row_factor(const quatt_operand_recipe& r, const CanonicalHead& h, std::int
     return f;
 }
 
-float channel_factor(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t d) {
-    float f = r.scale_format == QUATT_SCALE_F32 ? h.scales[r.group_channels == 1 ? d : 0] : 1.0f;
-    if (h.shape.norm_blocks > 0) {
-        f *= h.norm[0];
+void channel_factors(const quatt_operand_recipe& r, const CanonicalHead& h, float* out) {
+    const float norm = h.shape.norm_blocks > 0 ? h.norm[0] : 1.0f;
+    for (std::int64_t d = 0; d < h.channels; d++) {
+        const float scale =
+            r.scale_format == QUATT_SCALE_F32 ? h.scales[r.group_channels == 1 ? d : 0] : 1.0f;
+        out[d] = scale * norm;
     }
-    return f;
 }
 
 }  // namespace quatt::recipe

@@ -64,8 +64,8 @@ void decode_mean_row(const quatt_operand_recipe& r, const CanonicalHead& h, std:
 [[nodiscard]] float row_factor(const quatt_operand_recipe& r, const CanonicalHead& h,
                                std::int64_t j);
 
-// What multiplies channel d of V in the end: its fp32 scale (1 for other scale formats) times norm.
-[[nodiscard]] float channel_factor(const quatt_operand_recipe& r, const CanonicalHead& h,
-                                   std::int64_t d);
+// What multiplies each channel of V in the end: its fp32 scale (1 for other scale formats) times
+// norm.
+void channel_factors(const quatt_operand_recipe& r, const CanonicalHead& h, float* out);
 
 }  // namespace quatt::recipe

@@ -122,7 +122,7 @@ TEST(Dispatch, TheDeviceOfAPlanIsTheOneAskedFor) {
         const auto info = query(p, name);
         ASSERT_TRUE(info.ok());
         EXPECT_STREQ(info->device, name);
-        EXPECT_STREQ(info->kernel, name);
+        EXPECT_TRUE(is_kernel_of(info->kernel, name)) << info->kernel;
         EXPECT_EQ(info->fallback, 0);
         const auto plan = Plan::create(p, name);
         ASSERT_TRUE(plan.ok());
@@ -172,21 +172,25 @@ TEST_P(Fallback, IsTakenOnlyWhereAllowed) {
     p.allow_fallback = 1;
     const auto info = query(p, d);
     ASSERT_TRUE(info.ok()) << info.status().message();
-    EXPECT_STREQ(info->kernel, "cpu");
+    EXPECT_TRUE(is_kernel_of(info->kernel, "cpu")) << info->kernel;
     EXPECT_STREQ(info->device, "cpu");
     EXPECT_EQ(info->fallback, 1);
     EXPECT_TRUE(log.messages.empty()) << "a query tells its caller, and nobody else";
-    EXPECT_TRUE(contains(explain(p, d), "cpu: chosen as a fallback, recipe fp8")) << explain(p, d);
+    EXPECT_TRUE(
+        contains(explain(p, d), std::string(info->kernel) + ": chosen as a fallback, recipe fp8"))
+        << explain(p, d);
 
     const auto plan = Plan::create(p, d);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     EXPECT_EQ(plan->info().fallback, 1);
-    EXPECT_STREQ(plan->info().kernel, "cpu");
+    EXPECT_STREQ(plan->info().kernel, info->kernel);
     std::ostringstream text;
     text << *plan;
     EXPECT_TRUE(contains(text.str(), "fallback")) << text.str();
     ASSERT_EQ(log.messages.size(), 1u);
-    EXPECT_TRUE(contains(log.messages[0], "fallback to cpu with recipe fp8")) << log.messages[0];
+    EXPECT_TRUE(
+        contains(log.messages[0], "fallback to " + std::string(info->kernel) + " with recipe fp8"))
+        << log.messages[0];
     EXPECT_TRUE(contains(log.messages[0], refused.status().message()))
         << "the reason: " << log.messages[0];
     Workspace w(plan->workspace_bytes());
@@ -216,8 +220,8 @@ TEST_P(Fallback, IsAnErrorWhereStrict) {
         ASSERT_FALSE(refused.ok());
         EXPECT_EQ(refused.status().code(), QUATT_UNSUPPORTED);
         EXPECT_TRUE(contains(refused.status().message(), name()));
-        EXPECT_TRUE(contains(refused.status().message(),
-                             "strict: the fallback to cpu with recipe bf16 was not taken"))
+        EXPECT_TRUE(contains(refused.status().message(), "strict: the fallback to cpu"));
+        EXPECT_TRUE(contains(refused.status().message(), " with recipe bf16 was not taken"))
             << refused.status().message();
         EXPECT_EQ(Plan::create(p, device()).status().message(), refused.status().message());
     }
@@ -398,7 +402,8 @@ TEST(SupportTable, ExplainNamesEachKernelAndItsReasons) {
     EXPECT_TRUE(contains(text, "reference: no: serves device reference"));
     EXPECT_TRUE(contains(text, "unsupported:"));
     const std::string chosen = explain(c.problem({"cpu", "fp8"}), "cpu");
-    EXPECT_TRUE(contains(chosen, "cpu: chosen; key tile 64, splits 1, threads 1, workspace "))
+    EXPECT_TRUE(contains(chosen, "  cpu"));
+    EXPECT_TRUE(contains(chosen, ": chosen; key tile 64, splits 1, threads 1, workspace "))
         << chosen;
     EXPECT_FALSE(contains(chosen, "unsupported"));
     p.softmax_scale = 0;

@@ -809,7 +809,8 @@ TEST(Quantize, RowsDecodeToCodesTimesUe4m3Scales) {
         const std::vector<float> x = random.normals(150 * 37);
         const QuantisedHead h(o.r, o.mean_term, view_of(x, 150, 37));
         const bool fp4 = o.r.scale_format == QUATT_SCALE_UE4M3;
-        std::vector<float> row(kMaxHeadDim);
+        std::vector<float> row(kMaxHeadDim), channels(kMaxHeadDim);
+        channel_factors(o.r, h.head, channels.data());
         for (std::int64_t j = 0; j < 150; j++) {
             decode_row(o.r, h.head, j, row.data());
             for (std::int64_t d = 0; d < 37; d++) {
@@ -820,8 +821,9 @@ TEST(Quantize, RowsDecodeToCodesTimesUe4m3Scales) {
                     << o.name;
                 // A scale a channel is no factor of the row but of the channel.
                 const bool row_scales = o.r.group_channels != 1;
-                const double factor = static_cast<double>(
-                    row_scales ? row_factor(o.r, h.head, j) : channel_factor(o.r, h.head, d));
+                const double factor =
+                    static_cast<double>(row_scales ? row_factor(o.r, h.head, j)
+                                                   : channels[static_cast<std::size_t>(d)]);
                 ASSERT_EQ(factor, static_cast<double>(
                                       static_cast<float>((fp4 ? 1 : h.scale(j, d)) * h.norm(j))))
                     << o.name;

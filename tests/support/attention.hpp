@@ -699,6 +699,14 @@ inline std::string name_of(const testing::TestParamInfo<Way>& info) {
 // ---------------------------------------------------------------------------------------------
 // A problem with its memory, from a short description.
 
+// A device's own kernel: `cpu` has one for each instruction-set level, cpu_*, before the portable
+// one.
+[[nodiscard]] inline bool is_kernel_of(const char* kernel, const char* device) {
+    const std::size_t n = std::strlen(device);
+    return std::strncmp(kernel, device, n) == 0 &&
+           (kernel[n] == 0 || (std::strcmp(device, "cpu") == 0 && kernel[n] == '_'));
+}
+
 using Strider = std::function<Extents(const Extents&)>;
 
 struct Spec {

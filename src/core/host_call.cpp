@@ -1,0 +1,224 @@
+#include "core/host_call.hpp"
+
+#include <cmath>
+#include <utility>
+
+namespace quatt::core {
+namespace {
+
+bool present(const quatt_tensor& t) {
+    return t.dtype != QUATT_NONE;
+}
+
+template <class T>
+[[nodiscard]] const T* values(const quatt_tensor& t) {
+    return static_cast<const T*>(t.data);
+}
+
+// Elements of dtype T at index i of a vector, stride of an extent of 1 ignored.
+template <class T>
+[[nodiscard]] T at(const quatt_tensor& t, std::int64_t i) {
+    return values<T>(t)[t.extent[0] > 1 ? i * t.stride[0] : 0];
+}
+
+struct Lengths {
+    const char* name;
+    const quatt_tensor* values;
+    std::int64_t capacity;
+};
+
+}  // namespace
+
+Status HostCall::check_values() const {
+    Reasons reasons;
+    const quatt_tensor& cu_k = present(t_.cu_seqlens_k) ? t_.cu_seqlens_k : t_.cu_seqlens_q;
+    for (const auto& [name, cu, capacity] :
+         {Lengths{"cu_seqlens_q", &t_.cu_seqlens_q, s_.tokens_q},
+          {present(t_.cu_seqlens_k) ? "cu_seqlens_k" : "cu_seqlens_q", &cu_k, s_.tokens_k}}) {
+        if (present(*cu)) {
+            for (std::string& fault :
+                 check_cu_seqlens(name, values<std::int32_t>(*cu),
+                                  cu->extent[0] > 1 ? cu->stride[0] : 0, s_.segments, capacity)) {
+                reasons.push_back(std::move(fault));
+            }
+        }
+    }
+    if (reasons.empty() && present(t_.kv_lens)) {
+        for (std::int64_t b = 0; b < s_.segments && reasons.empty(); b++) {
+            const std::int64_t n = at<std::int32_t>(t_.kv_lens, b), most = keys_of(b);
+            if (n < 0 || n > most) {
+                reasons.push_back(text("kv_lens[", b, "] is ", n, "; it must be 0 to ", most));
+            }
+        }
+    }
+    for (const auto& [name, d] : {std::pair{"q_descale", &t_.q_descale},
+                                  {"k_descale", &t_.k_descale},
+                                  {"v_descale", &t_.v_descale}}) {
+        for (std::int64_t b = 0; b < s_.segments && present(*d); b++) {
+            for (std::int64_t h = 0; h < s_.heads_kv; h++) {
+                const float x = descale(*d, b, h);
+                if (!std::isfinite(x) || x <= 0) {
+                    reasons.push_back(text(name, " of batch item ", b, ", KV head ", h, " is ", x,
+                                           "; it must be finite and > 0"));
+                    b = s_.segments;
+                    break;
+                }
+            }
+        }
+    }
+    return reasons.empty() ? Status() : Status(QUATT_INVALID_ARGUMENT, join(reasons));
+}
+
+Segment HostCall::segment(std::int64_t b) const {
+    Segment g;
+    if (!s_.packed) {
+        g = {b * s_.tokens_q, s_.tokens_q, b * s_.tokens_k, s_.tokens_k};
+    } else if (!present(t_.cu_seqlens_q)) {
+        g = {0, s_.tokens_q, 0, s_.tokens_k};
+    } else {
+        const quatt_tensor& cu_k = present(t_.cu_seqlens_k) ? t_.cu_seqlens_k : t_.cu_seqlens_q;
+        const std::int64_t q = at<std::int32_t>(t_.cu_seqlens_q, b), k = at<std::int32_t>(cu_k, b);
+        g = {q, at<std::int32_t>(t_.cu_seqlens_q, b + 1) - q, k, at<std::int32_t>(cu_k, b + 1) - k};
+    }
+    if (present(t_.kv_lens)) {
+        g.k_len = at<std::int32_t>(t_.kv_lens, b);
+    }
+    return g;
+}
+
+recipe::HeadView HostCall::input(const quatt_tensor& x, const quatt_tensor& scale, std::int64_t b,
+                                 std::int64_t token, std::int64_t tokens, std::int64_t head,
+                                 std::int64_t kv_head) const {
+    const Strides st = strides(x);
+    const auto size = static_cast<std::int64_t>(quatt_dtype_bytes(x.dtype));
+    recipe::HeadView v;
+    v.data = static_cast<const std::byte*>(x.data) + (offset(st, b, token) + head * st.head) * size;
+    v.dtype = x.dtype;
+    v.tokens = tokens;
+    v.channels = x.extent[x.rank - 1];
+    v.token_stride = st.token;
+    v.channel_stride = st.channel;
+    v.descale = present(scale) ? descale(scale, b, kv_head) : 1.0f;
+    return v;
+}
+
+recipe::HeadOutput HostCall::output(std::int64_t b, std::int64_t token, std::int64_t head) const {
+    const Strides st = strides(t_.out);
+    recipe::HeadOutput o;
+    o.out = static_cast<std::byte*>(t_.out.data) +
+            (offset(st, b, token) + head * st.head) *
+                static_cast<std::int64_t>(quatt_dtype_bytes(t_.out.dtype));
+    o.dtype = t_.out.dtype;
+    o.token_stride = st.token;
+    o.channel_stride = st.channel;
+    o.channels = s_.head_dim_v;
+    o.lse = row_values(t_.lse, b, token, head, o.lse_stride);
+    o.light_mass = row_values(t_.light_mass, b, token, head, o.light_stride);
+    return o;
+}
+
+recipe::HeadProblem HostCall::head_problem(const Segment& g, std::int64_t b,
+                                           std::int64_t head) const {
+    const std::int64_t kv = head / (s_.heads_q / s_.heads_kv);
+    recipe::HeadProblem h;
+    h.mask = {g.q_len, g.k_len, p_.causal != 0, p_.window_left, p_.window_right};
+    h.softmax_scale = p_.softmax_scale;
+    h.has_sink = present(t_.sink);
+    h.sink = h.has_sink ? at<float>(t_.sink, head) : 0.0f;
+    h.q = input(t_.q, t_.q_descale, b, g.q_begin, g.q_len, head, kv);
+    h.k = input(t_.k, t_.k_descale, b, g.k_begin, g.k_len, kv, kv);
+    h.v = input(t_.v, t_.v_descale, b, g.k_begin, g.k_len, kv, kv);
+    h.to = output(b, g.q_begin, head);
+    return h;
+}
+
+std::span<const std::int64_t> HostCall::chosen_rows(const Segment& g) const {
+    const std::vector<std::int64_t>& all = plan_.rows;
+    if (!s_.packed) {
+        return all;
+    }
+    const auto first = std::lower_bound(all.begin(), all.end(), g.q_begin),
+               last = std::lower_bound(first, all.end(), g.q_begin + g.q_len);
+    return {first, last};
+}
+
+std::int64_t HostCall::count_blocks(std::int64_t* blocks, std::int64_t block_rows) const {
+    blocks[0] = 0;
+    for (std::int64_t b = 0; b < s_.segments; b++) {
+        const Segment g = segment(b);
+        const std::int64_t rows =
+            some_rows() ? static_cast<std::int64_t>(chosen_rows(g).size()) : g.q_len;
+        blocks[b + 1] = blocks[b] + (rows + block_rows - 1) / block_rows;
+    }
+    return blocks[s_.segments];
+}
+
+void HostCall::quantize_head(const Operands& to, std::int64_t first, std::int64_t count,
+                             std::int64_t b, std::int64_t i) const {
+    const quatt_recipe& r = p_.recipe;
+    const Segment g = segment(b);
+    const std::int64_t group = s_.heads_q / s_.heads_kv;
+    if (i < count * group) {
+        const std::int64_t h = first * group + i;
+        quantize(r.q, input(t_.q, t_.q_descale, b, g.q_begin, g.q_len, h, h / group),
+                 to.q.head(i, b, g.q_begin, g.q_len));
+    } else if ((i -= count * group) < count) {
+        quantize(r.k, input(t_.k, t_.k_descale, b, g.k_begin, g.k_len, first + i, first + i),
+                 to.k.head(i, b, g.k_begin, g.k_len));
+    } else {
+        i -= count;
+        quantize(r.v, input(t_.v, t_.v_descale, b, g.k_begin, g.k_len, first + i, first + i),
+                 to.v.head(i, b, g.k_begin, g.k_len));
+    }
+}
+
+void HostCall::finish() const {
+    if (p_.zero_tail != 0 && s_.packed && present(t_.cu_seqlens_q)) {
+        const std::int64_t used = at<std::int32_t>(t_.cu_seqlens_q, s_.segments);
+        for (std::int64_t h = 0; h < s_.heads_q; h++) {
+            const recipe::HeadOutput o = output(0, used, h);
+            for (std::int64_t i = 0; i < s_.tokens_q - used; i++) {
+                recipe::zero_row(o, i);
+            }
+        }
+    }
+    if (present(t_.status_word)) {
+        *static_cast<std::int32_t*>(t_.status_word.data) = 0;
+    }
+}
+
+HostCall::Strides HostCall::strides(const quatt_tensor& t) {
+    const auto of = [&](int i) -> std::int64_t {
+        return i >= 0 && t.extent[i] > 1 ? t.stride[i] : 0;
+    };
+    return {of(t.rank - 4), of(t.rank - 3), of(t.rank - 2), of(t.rank - 1)};
+}
+
+float* HostCall::row_values(const quatt_tensor& t, std::int64_t b, std::int64_t token,
+                            std::int64_t head, std::int64_t& stride) const {
+    if (!present(t)) {
+        return nullptr;
+    }
+    const auto of = [&](int i) -> std::int64_t { return t.extent[i] > 1 ? t.stride[i] : 0; };
+    stride = of(t.rank - 1);
+    auto* base = static_cast<float*>(t.data);
+    return s_.packed ? base + head * of(0) + token * of(1) : base + b * of(0) + head * of(1);
+}
+
+std::int64_t HostCall::keys_of(std::int64_t b) const {
+    if (!s_.packed || !present(t_.cu_seqlens_q)) {
+        return s_.tokens_k;
+    }
+    const quatt_tensor& cu = present(t_.cu_seqlens_k) ? t_.cu_seqlens_k : t_.cu_seqlens_q;
+    return at<std::int32_t>(cu, b + 1) - at<std::int32_t>(cu, b);
+}
+
+float HostCall::descale(const quatt_tensor& t, std::int64_t b, std::int64_t kv_head) {
+    const auto of = [&](int i) -> std::int64_t { return t.extent[i] > 1 ? t.stride[i] : 0; };
+    const std::int64_t i = t.rank == 2   ? b * of(0) + kv_head * of(1)
+                           : t.rank == 1 ? kv_head * of(0)
+                                         : 0;
+    return values<float>(t)[i];
+}
+
+}  // namespace quatt::core

@@ -1,0 +1,283 @@
+#include "cpu/attend.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/arena.hpp"
+#include "recipe/softmax_law.hpp"
+
+namespace quatt::cpu {
+namespace {
+
+using recipe::exp2_fast;
+using recipe::kLog2E;
+using recipe::kNoReference;
+using recipe::RowReference;
+
+// Rows whose scores are in memory at a time. A tile is fetched and widened once for a block of
+// rows, but scores and P are to stay in the first-level cache.
+constexpr std::int64_t kPartRows = 64;
+static_assert(kPartRows % kRowStep == 0 && kBlockRows % kPartRows == 0);
+
+struct Scratch {
+    core::Carver carver;
+    std::uint32_t* q;       // [block rows, steps]
+    std::uint32_t* q_mean;  // [kRowStep, steps]: the mean row of Q, padding
+    float* k;               // [dim, 64]: a widened tile
+    float* v;               // [64, dv]: likewise
+    float* t;               // [part rows, 64]
+    float* t_mean;          // [kRowStep, 64]
+    std::uint32_t* p;       // [part rows, 64 / elements]
+    float* l;               // [block rows, kSumLanes]
+    float* o;               // [block rows, dv]: under the row's reference
+    float* master;          // [block rows, dv]: under the row's master reference
+
+    Scratch(const TileShape& s, std::byte* base)
+        : carver(base),
+          q(carver.take<std::uint32_t>(kBlockRows * s.steps)),
+          q_mean(carver.take<std::uint32_t>(kRowStep * s.steps)),
+          k(carver.take<float>(s.k_floats())),
+          v(carver.take<float>(s.v_floats())),
+          t(carver.take<float>(kPartRows * kTile)),
+          t_mean(carver.take<float>(kRowStep * kTile)),
+          p(carver.take<std::uint32_t>(kPartRows * kTile)),
+          l(carver.take<float>(kBlockRows * kSumLanes)),
+          o(carver.take<float>(kBlockRows * s.dv)),
+          master(carver.take<float>(kBlockRows * s.dv)) {}
+};
+
+[[nodiscard]] constexpr std::int64_t padded(std::int64_t rows) {
+    return (rows + kRowStep - 1) / kRowStep * kRowStep;
+}
+
+void prefetch(const std::byte* tile, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(tile + i, 0, 2);
+    }
+}
+
+class Block {
+public:
+    Block(const recipe::HeadProblem& p, const BlockOptions& o, const PackedHead& head,
+          std::span<const std::int64_t> rows, std::byte* scratch)
+        : p_(p),
+          o_(o),
+          r_(*o.recipe),
+          head_(head),
+          first_row_(rows.front()),
+          n_(static_cast<std::int64_t>(rows.size())),
+          s_(o.shape, scratch) {}
+
+    void run() {
+        load_queries();
+        const std::int64_t keys = p_.mask.k_len;
+        const std::int64_t intervals = (keys + r_.interval_keys - 1) / r_.interval_keys;
+        // Splits beyond the intervals are empty: any number of them must cost nothing.
+        const std::int64_t splits = std::clamp<std::int64_t>(intervals, 1, o_.splits);
+        for (std::int64_t split = splits - 1; split >= 0; split--) {
+            const std::int64_t begin = split * intervals / splits * r_.interval_keys;
+            const std::int64_t end =
+                std::min(keys, (split + 1) * intervals / splits * r_.interval_keys);
+            walk(std::max(begin, first_), std::min(end, last_));
+            for (std::int64_t i = 0; i < n_; i++) {
+                end_split(i);
+            }
+        }
+        for (std::int64_t i = 0; i < n_; i++) {
+            finish_row(p_, r_, head_.k, head_.v, first_row_ + i, at(master_reference_, i),
+                       at(master_l_, i), s_.master + i * o_.shape.dv);
+        }
+    }
+
+private:
+    template <class T>
+    static T& at(std::array<T, kBlockRows>& a, std::int64_t i) {
+        return a[static_cast<std::size_t>(i)];
+    }
+
+    // What is past the rows is 0 or what an earlier part left: its products go nowhere.
+    void load_queries() {
+        const std::int64_t rows = padded(n_);
+        std::fill(s_.q, s_.q + rows * o_.shape.steps, 0u);
+        std::fill(s_.q_mean, s_.q_mean + kRowStep * o_.shape.steps, 0u);
+        std::fill(s_.p, s_.p + kPartRows * kTile, 0u);
+        std::fill(s_.l, s_.l + rows * kSumLanes, 0.0f);
+        std::fill(s_.o, s_.o + rows * o_.shape.dv, 0.0f);
+        std::fill(s_.master, s_.master + rows * o_.shape.dv, 0.0f);
+        first_ = last_whole_ = p_.mask.k_len;
+        last_ = first_whole_ = 0;
+        for (std::int64_t i = 0; i < n_; i++) {
+            const std::int64_t row = first_row_ + i;
+            pack_query(r_.q, head_.q, row, o_.shape, s_.q + i * o_.shape.steps);
+            at(row_factor_, i) =
+                recipe::row_factor(r_.q, head_.q, row) * (p_.softmax_scale * kLog2E);
+            at(master_reference_, i) = kNoReference;
+            const std::int64_t first = p_.mask.first(row), last = p_.mask.last(row);
+            first_ = std::min(first_, first);
+            last_ = std::max(last_, last);
+            first_whole_ = std::max(first_whole_, first);
+            last_whole_ = std::min(last_whole_, last);
+        }
+        // (q + mean) . k = q . k + mean . k. A block of rows lies in one block of means.
+        if (r_.q_mean_term != 0) {
+            pack_query_mean(r_.q, head_.q, first_row_ / r_.q.block_tokens, o_.shape, s_.q_mean);
+        }
+    }
+
+    // Which keys of a tile each row sees.
+    void find_seen(std::int64_t key) {
+        const bool whole = key >= first_whole_ && key + kTile <= last_whole_;
+        if (whole && seen_whole_) {
+            return;
+        }
+        seen_whole_ = whole;
+        for (std::int64_t i = 0; i < n_; i++) {
+            const std::int64_t row = first_row_ + i;
+            at(seen_first_, i) =
+                static_cast<std::int32_t>(std::clamp(p_.mask.first(row) - key, INT64_C(0), kTile));
+            at(seen_last_, i) =
+                static_cast<std::int32_t>(std::clamp(p_.mask.last(row) - key, INT64_C(0), kTile));
+        }
+    }
+
+    // Tiles that meet keys [begin, end), last first. Splits are cut at interval borders, so no tile
+    // belongs to two.
+    void walk(std::int64_t begin, std::int64_t end) {
+        if (begin >= end) {
+            return;
+        }
+        for (std::int64_t tile = (end - 1) / kTile; tile >= begin / kTile; tile--) {
+            meet(tile);
+        }
+    }
+
+    void meet(std::int64_t tile) {
+        const TileShape& shape = o_.shape;
+        const std::int64_t key = tile * kTile, interval = key / r_.interval_keys;
+        find_seen(key);
+        if (r_.promote != 0 && interval != interval_) {
+            enter(interval);
+        }
+        const std::uint32_t *k = k_tile(tile), *v = v_tile(tile);
+        const auto qk = static_cast<std::size_t>(shape.scores);
+        const auto pv = static_cast<std::size_t>(shape.values);
+        Meeting m{};
+        m.recipe = &r_;
+        m.interval = interval;
+        m.t = s_.t;
+        m.p = s_.p;
+        m.key_factor = recipe::row_factor(r_.k, head_.k, key);
+        if (r_.q_mean_term != 0) {
+            o_.kernels->scores[qk](s_.q_mean, k, kRowStep, shape.steps, s_.t_mean);
+            m.mean_term = s_.t_mean;
+        }
+        for (std::int64_t i = 0; i < n_; i += kPartRows) {
+            m.rows = std::min(kPartRows, n_ - i);
+            m.row_factor = row_factor_.data() + i;
+            m.first = seen_first_.data() + i;
+            m.last = seen_last_.data() + i;
+            m.reference = reference_.data() + i;
+            m.l = s_.l + i * kSumLanes;
+            m.factor = factor_.data() + i;
+            o_.kernels->scores[qk](s_.q + i * shape.steps, k, padded(m.rows), shape.steps, s_.t);
+            prefetch_part(tile - 1, i / kPartRows);
+            o_.kernels->meet[pv](m);
+            o_.kernels->values[pv](s_.p, v, padded(m.rows), shape.dv, m.factor,
+                                   s_.o + i * shape.dv);
+        }
+    }
+
+    // Before the first tile of an interval. Rows that have not begun have nothing to promote.
+    void enter(std::int64_t interval) {
+        interval_ = interval;
+        for (std::int64_t i = 0; i < n_; i++) {
+            if (at(reference_, i).interval != interval && at(seen_first_, i) < at(seen_last_, i)) {
+                promote(i);
+            }
+        }
+    }
+
+    // Asks for the tile that comes next, K with the first part and V with the second, so that the
+    // products need not wait for main memory or a far cache.
+    void prefetch_part(std::int64_t tile, std::int64_t part) const {
+        if (tile >= 0 && part == 0) {
+            prefetch(head_.k_tiles + tile * o_.shape.k_bytes(), o_.shape.k_bytes());
+        }
+        if (tile >= 0 && (part == 1 || n_ <= kPartRows)) {
+            prefetch(head_.v_tiles + tile * o_.shape.v_bytes(), o_.shape.v_bytes());
+        }
+    }
+
+    [[nodiscard]] const std::uint32_t* k_tile(std::int64_t tile) const {
+        const std::byte* packed = head_.k_tiles + tile * o_.shape.k_bytes();
+        return widened(r_.k, packed, o_.shape.k_floats(), s_.k);
+    }
+    [[nodiscard]] const std::uint32_t* v_tile(std::int64_t tile) const {
+        const std::byte* packed = head_.v_tiles + tile * o_.shape.v_bytes();
+        return widened(r_.v, packed, o_.shape.v_floats(), s_.v);
+    }
+    [[nodiscard]] const std::uint32_t* widened(const quatt_operand_recipe& r,
+                                               const std::byte* packed, std::int64_t floats,
+                                               float* to) const {
+        if (floats == 0) {
+            return reinterpret_cast<const std::uint32_t*>(packed);
+        }
+        (kept_as_f16(r) ? o_.kernels->widen_f16 : o_.kernels->widen_bf16)(
+            reinterpret_cast<const std::uint16_t*>(packed), floats, to);
+        return reinterpret_cast<const std::uint32_t*>(to);
+    }
+
+    // O joins the master under the higher of both references.
+    void promote(std::int64_t i) {
+        float& reference = at(master_reference_, i);
+        const float top = std::fmax(reference, at(reference_, i).m);
+        const float keep = exp2_fast(reference - top), add = exp2_fast(at(reference_, i).m - top);
+        float* o = s_.o + i * o_.shape.dv;
+        float* master = s_.master + i * o_.shape.dv;
+        for (std::int64_t d = 0; d < o_.shape.dv; d++) {
+            master[d] = master[d] * keep + o[d] * add;
+            o[d] = 0;
+        }
+        at(master_l_, i) *= keep;
+        reference = top;
+    }
+
+    void end_split(std::int64_t i) {
+        promote(i);
+        float l = 0;
+        for (std::int64_t lane = 0; lane < kSumLanes; lane++) {
+            l += s_.l[i * kSumLanes + lane];
+            s_.l[i * kSumLanes + lane] = 0;
+        }
+        at(master_l_, i) += l * exp2_fast(at(reference_, i).m - at(master_reference_, i));
+        at(reference_, i) = RowReference{};
+    }
+
+    const recipe::HeadProblem& p_;
+    const BlockOptions& o_;
+    const quatt_recipe& r_;
+    const PackedHead& head_;
+    std::int64_t first_row_, n_;
+    Scratch s_;
+    std::int64_t first_ = 0, last_ = 0;              // keys that some row sees
+    std::int64_t first_whole_ = 0, last_whole_ = 0;  // keys that all rows see
+    bool seen_whole_ = false;                        // seen_* say so of the last tile
+    std::int64_t interval_ = -1;                     // of the last tile
+    std::array<float, kBlockRows> row_factor_{}, factor_{}, master_reference_{}, master_l_{};
+    std::array<std::int32_t, kBlockRows> seen_first_{}, seen_last_{};
+    std::array<RowReference, kBlockRows> reference_{};
+};
+
+}  // namespace
+
+std::size_t block_scratch_bytes(const TileShape& s) {
+    return Scratch(s, nullptr).carver.used();
+}
+
+void attend_block(const recipe::HeadProblem& p, const BlockOptions& o, const PackedHead& head,
+                  std::span<const std::int64_t> rows, std::span<std::byte> scratch) {
+    Block(p, o, head, rows, scratch.data()).run();
+}
+
+}  // namespace quatt::cpu

@@ -1,0 +1,481 @@
+// One source of all levels: levels/*.cpp include it, compiled for their instruction sets, with
+// QUATT_LEVEL the name of their table.
+#pragma once
+#include <cstring>
+#include <type_traits>
+
+#include "cpu/kernels.hpp"
+#include "cpu/lanes.hpp"
+
+namespace quatt::cpu {
+namespace {
+
+// ---------------------------------------------------------------------------------------------
+// Products
+
+struct MacF32 {
+    using Sum = F;
+    static constexpr bool kOffset = false;
+    QUATT_INLINE static Sum zero() { return all(0.0f); }
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) { return mul_add(as_floats(a), as_floats(b), s); }
+    QUATT_INLINE static F floats(Sum s) { return s; }
+};
+
+#if defined(__AVX512BF16__)
+// NOTE: the instruction takes subnormal operands and sums for 0; products of bf16 numbers are exact
+// and the two sums are rounded to nearest.
+struct MacBf16 {
+    using Sum = F;
+    static constexpr bool kOffset = false;
+    QUATT_INLINE static Sum zero() { return all(0.0f); }
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) {
+        return _mm512_dpbf16_ps(s, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+    }
+    QUATT_INLINE static F floats(Sum s) { return s; }
+};
+#endif
+
+#if defined(__AVX512VNNI__)
+struct MacInt8 {
+    using Sum = I;
+    static constexpr bool kOffset = true;  // sums start at what the tile begins with
+    // NOTE: not the intrinsic, whose sums GCC 12 copies twice an instruction.
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) {
+        asm("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(a), "v"(b));
+        return s;
+    }
+    QUATT_INLINE static F floats(Sum s) { return to_floats(s); }
+};
+#endif
+
+// kRowStep rows x kVectors vectors of columns, sums in registers: AVX-512 has 32 of them and uses
+// 16 for sums, 4 for b, 1 for a; AVX2 has 16 and uses 8, 2, 1.
+template <class Mac, int kVectors>
+QUATT_INLINE void multiply(const std::uint32_t* a, std::int64_t a_stride, const std::uint32_t* b,
+                           std::int64_t b_stride, std::int64_t steps,
+                           typename Mac::Sum (&sum)[kRowStep][kVectors]) {
+    std::int64_t k = 0;
+    do {
+        I column[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; v++) {
+            column[v] = load(b + k * b_stride + v * kLanes);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < kRowStep; r++) {
+            std::int32_t unit;
+            std::memcpy(&unit, a + r * a_stride + k, sizeof unit);
+            const I row = all(unit);
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; v++) {
+                sum[r][v] = Mac::mac(sum[r][v], row, column[v]);
+            }
+        }
+    } while (++k < steps);
+}
+
+inline constexpr int kMostVectors = kLanes == 16 ? 4 : 2;
+
+template <class Mac>
+void scores(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows, std::int64_t steps,
+            float* c) {
+    const std::uint32_t* tile = k + (Mac::kOffset ? kTile : 0);
+    for (std::int64_t r0 = 0; r0 < rows; r0 += kRowStep) {
+        for (std::int64_t j = 0; j < kTile; j += kMostVectors * kLanes) {
+            typename Mac::Sum sum[kRowStep][kMostVectors];
+            for (auto& row : sum) {
+                for (int v = 0; v < kMostVectors; v++) {
+                    if constexpr (Mac::kOffset) {
+                        row[v] = load(k + j + v * kLanes);
+                    } else {
+                        row[v] = Mac::zero();
+                    }
+                }
+            }
+            multiply<Mac, kMostVectors>(q + r0 * steps, steps, tile + j, kTile, steps, sum);
+            for (std::int64_t r = 0; r < kRowStep; r++) {
+                for (int v = 0; v < kMostVectors; v++) {
+                    store(c + (r0 + r) * kTile + j + v * kLanes, Mac::floats(sum[r][v]));
+                }
+            }
+        }
+    }
+}
+
+template <class Mac, int kVectors>
+QUATT_INLINE void values_of(const std::uint32_t* p, std::int64_t steps, const std::uint32_t* v,
+                            std::int64_t dv, const float* factor, float* o) {
+    F sum[kRowStep][kVectors];
+    for (auto& row : sum) {
+        for (F& x : row) {
+            x = Mac::zero();
+        }
+    }
+    multiply<Mac, kVectors>(p, steps, v, dv, steps, sum);
+    for (std::int64_t r = 0; r < kRowStep; r++) {
+        for (int i = 0; i < kVectors; i++) {
+            float* to = o + r * dv + i * kLanes;
+            store(to, mul_add(load(to), all(factor[r]), sum[r][i]));
+        }
+    }
+}
+
+// The 64 keys of the tile are summed on their own before they join O.
+template <class Mac, std::int64_t kSteps>
+void values(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows, std::int64_t dv,
+            const float* factor, float* o) {
+    for (std::int64_t d = 0; d < dv;) {
+        const std::int64_t left = (dv - d) / kLanes;
+        const int vectors = left >= kMostVectors ? kMostVectors : left >= 2 ? 2 : 1;
+        for (std::int64_t r = 0; r < rows; r += kRowStep) {
+            const std::uint32_t* a = p + r * kSteps;
+            float* to = o + r * dv + d;
+            if (vectors == kMostVectors) {
+                values_of<Mac, kMostVectors>(a, kSteps, v + d, dv, factor + r, to);
+            } else if (vectors == 2) {
+                values_of<Mac, 2>(a, kSteps, v + d, dv, factor + r, to);
+            } else {
+                values_of<Mac, 1>(a, kSteps, v + d, dv, factor + r, to);
+            }
+        }
+        d += vectors * kLanes;
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Softmax
+
+constexpr int kVectors = kTile / kLanes;  // of a row's scores
+
+// Vectors that are worked on in step: the instructions of one would wait for each other.
+constexpr int kInStep = 4;
+
+template <class Do>
+QUATT_INLINE void in_step(Do&& f) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kInStep; v++) {
+        f(v);
+    }
+}
+
+// NOTE: an empty instruction that needs all of them: GCC otherwise undoes the step and puts the
+// chains of dependent instructions one after the other, longer than the processor looks ahead.
+QUATT_INLINE void keep_step(F* x) {
+    static_assert(kInStep == 4);
+    asm("" : "+v"(x[0]), "+v"(x[1]), "+v"(x[2]), "+v"(x[3]));
+}
+
+// recipe::exp2_fast, the same operations: the same bits (what it makes of x above 129 is infinite
+// here too).
+QUATT_INLINE void exp2_in_step(F* x) {
+    constexpr float kSeries[] = {1.5403530393381608e-4f,
+                                 1.3333558146428443e-3f,
+                                 9.6181291076284772e-3f,
+                                 5.5504108664821580e-2f,
+                                 2.4022650695910071e-1f,
+                                 6.9314718055994531e-1f,
+                                 1.0f};
+    F n[kInStep], f[kInStep], p[kInStep];
+    in_step([&](int v) { x[v] = max(all(-151.0f), x[v]); });
+    in_step([&](int v) { n[v] = nearest(x[v]); });
+    in_step([&](int v) { f[v] = sub(x[v], n[v]); });
+    keep_step(f);
+    in_step([&](int v) { p[v] = mul(all(1.5252733804059841e-5f), f[v]); });
+#pragma GCC unroll 7
+    for (int i = 0; i < 7; i++) {
+        in_step([&](int v) { p[v] = add(p[v], all(kSeries[i])); });
+        keep_step(p);
+        if (i < 6) {
+            in_step([&](int v) { p[v] = mul(p[v], f[v]); });
+        }
+    }
+    in_step([&](int v) { x[v] = times_power(p[v], n[v]); });
+    keep_step(x);
+}
+
+// To nearest even with so many fraction bits, or to a multiple of 2^-kFraction of `least`, a power
+// of two, below it: the sum with p's own power of two, times 2^(23 - kFraction), has its last place
+// there. For p that is not negative.
+template <int kFraction>
+QUATT_INLINE F round_to(F p, std::int32_t least) {
+    const I exponent = bits_and(as_ints(p), all(0x7F800000));
+    const F adder = as_floats(add(max(exponent, all(least)), all((23 - kFraction) << 23)));
+    return sub(add(p, adder), adder);
+}
+
+// Rounding of a row's P to a format. What decides on overflow is returned as bits, the largest a
+// lane: nothing is negative, so larger bits are larger numbers, NaN above all.
+struct RoundBf16 {
+    static constexpr std::int32_t kOverflow = 0x5C800000;  // 2^58: 64 of them are a sum of 2^64
+    QUATT_INLINE static F round(F p) {
+        const I bits = as_ints(p);
+        const I odd = bits_and(shift_right<16>(bits), all(1));
+        return as_floats(
+            bits_and(add(add(bits, odd), all(0x7FFF)), all(static_cast<std::int32_t>(0xFFFF0000))));
+    }
+    template <bool kPairs>
+    QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
+        I top = all(0);
+        for (int v = 0; v < kVectors; v++) {
+            rounded[v] = kPairs ? p[v] : round(p[v]);  // store_p rounds pairs
+            top = max_unsigned(top, as_ints(p[v]));
+        }
+        return top;
+    }
+};
+
+struct RoundF16 {
+    static constexpr std::int32_t kOverflow = 0x47000000;  // 2^15, before rounding
+    template <bool kPairs>
+    QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
+        I top = all(0);
+        for (int v = 0; v < kVectors; v++) {
+            rounded[v] = round_f16(p[v]);
+            top = max_unsigned(top, as_ints(p[v]));
+        }
+        return top;
+    }
+};
+
+constexpr std::int32_t kE4m3Least = 0x3C800000;  // 2^-6
+
+struct RoundE4m3 {
+    static constexpr std::int32_t kOverflow = 0x43E00000;  // 448, code 0x7E
+    template <bool kPairs>
+    QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
+        I top = all(0);
+        for (int v = 0; v < kVectors; v++) {
+            rounded[v] = round_to<3>(p[v], kE4m3Least);
+            top = max_unsigned(top, as_ints(rounded[v]));
+        }
+        return top;
+    }
+};
+
+struct RoundE2m1 {
+    static constexpr std::int32_t kOverflow = RoundE4m3::kOverflow;  // of a scale
+    template <bool kPairs>
+    QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
+        constexpr int kGroup = 32 / kLanes;        // vectors of the 32 keys of two scales
+        constexpr std::int32_t kOne = 0x3F800000;  // below it E2M1 has multiples of a half
+        I top = all(0);
+        for (int g = 0; g < kVectors; g += kGroup) {
+            I bits[kGroup];
+            for (int v = 0; v < kGroup; v++) {
+                bits[v] = as_ints(p[g + v]);
+            }
+            const F amax = as_floats(group_maximum(bits));
+            const F scale = round_to<3>(mul(amax, all(1.0f / 6.0f)), kE4m3Least);
+            const F inverse = reciprocal(scale);
+            for (int v = 0; v < kGroup; v++) {
+                const F code = min(round_to<1>(mul(p[g + v], inverse), kOne), all(6.0f));
+                rounded[g + v] = mul(code, scale);
+            }
+            top = max_unsigned(top, as_ints(scale));
+        }
+        return top;
+    }
+};
+
+template <class Round>
+inline constexpr bool kIsBf16 = false;
+template <>
+inline constexpr bool kIsBf16<RoundBf16> = true;
+
+QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], std::false_type) {
+    for (int v = 0; v < kVectors; v++) {
+        store(reinterpret_cast<float*>(to) + v * kLanes, p[v]);
+    }
+}
+#if defined(__AVX512BF16__)
+QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], std::true_type) {
+    for (int v = 0; v < kVectors; v += 2) {
+        const auto pair = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p[v + 1], p[v]));
+        _mm512_storeu_si512(to + v * kLanes / 2, pair);
+    }
+}
+#endif
+
+struct Outcome {
+    F sum;  // of the unrounded p, a lane each
+    bool overflow;
+};
+
+// p = 2^(t - m + w), rounded, to memory.
+template <class Round, bool kPairs>
+QUATT_INLINE Outcome make_p(const F (&t)[kVectors], float m, float w, std::uint32_t* to) {
+    F p[kVectors], rounded[kVectors];
+    for (int v = 0; v < kVectors; v++) {
+        p[v] = add(sub(t[v], all(m)), all(w));
+    }
+    for (int v = 0; v < kVectors; v += kInStep) {
+        exp2_in_step(p + v);
+    }
+    Outcome result{p[0], false};
+    for (int v = 1; v < kVectors; v++) {
+        result.sum = add(result.sum, p[v]);
+    }
+    const I top = Round::template round_row<kPairs>(p, rounded);
+    if constexpr (kIsBf16<Round>) {
+        // Overflow is a matter of the row's sum, which is taken only where a p says that it may be.
+        result.overflow = any_reaches(top, Round::kOverflow) && !(sum(result.sum) < 0x1p64f);
+    } else {
+        result.overflow = any_reaches(top, Round::kOverflow);
+    }
+    store_p(to, rounded, std::bool_constant<kPairs>{});
+    return result;
+}
+
+// The largest t, NaN ignored; -inf where there is none.
+QUATT_INLINE float row_maximum(const F (&t)[kVectors]) {
+    F x = all(-__builtin_inff());
+    for (int v = 0; v < kVectors; v++) {
+        x = max(t[v], x);
+    }
+    float lane[kLanes], top = -__builtin_inff();
+    store(lane, x);
+    for (const float a : lane) {
+        top = a > top ? a : top;
+    }
+    return top;
+}
+
+// t = product * scales, -inf where the row does not see the key.
+QUATT_INLINE void load_scores(const Meeting& m, std::int64_t i, F (&t)[kVectors]) {
+    const F key_factor = all(m.key_factor), row_factor = all(m.row_factor[i]);
+    for (int v = 0; v < kVectors; v++) {
+        t[v] = load(m.t + i * kTile + v * kLanes);
+    }
+    if (m.mean_term != nullptr) {
+        for (int v = 0; v < kVectors; v++) {
+            t[v] = add(t[v], load(m.mean_term + v * kLanes));
+        }
+    }
+    for (int v = 0; v < kVectors; v++) {
+        t[v] = mul(mul(t[v], key_factor), row_factor);
+    }
+    if (m.first[i] > 0 || m.last[i] < kTile) {
+        const F hidden = all(-__builtin_inff());
+        for (int v = 0; v < kVectors; v++) {
+            const I lane = add(lane_numbers(), all(v * kLanes));
+            t[v] = select(greater(all(m.first[i]), lane), hidden, t[v]);
+            t[v] = select(greater(all(m.last[i]), lane), t[v], hidden);
+        }
+    }
+}
+
+// recipe::meet_tile for one row: the same decisions.
+template <class Round, bool kPairs>
+[[gnu::noinline]] void meet_row(const Meeting& m, std::int64_t i, std::uint32_t* p) {
+    const quatt_recipe& r = *m.recipe;
+    recipe::RowReference& row = m.reference[i];
+    const float w = static_cast<float>(r.p_exponent), rise = static_cast<float>(r.look_rise);
+    float factor = 1;
+    F t[kVectors];
+    load_scores(m, i, t);
+    if (!kIsBf16<Round> && (row.look || m.interval != row.interval)) {
+        const float x = __builtin_ceilf(row_maximum(t));
+        if (x <= row.m - rise && x >= -__FLT_MAX__) {
+            factor = row.move(__builtin_fmaxf(x, row.highest - static_cast<float>(r.fall_limit)));
+        }
+    }
+    row.interval = m.interval;
+    Outcome made = make_p<Round, kPairs>(t, row.m, w, p);
+    row.look = false;
+    if (made.overflow) {
+        const float before = row.m;
+        factor *= row.move(__builtin_fmaxf(before, __builtin_ceilf(row_maximum(t))));
+        row.look = row.m - before >= rise;
+        made = make_p<Round, kPairs>(t, row.m, w, p);
+    }
+    float* l = m.l + i * kSumLanes;
+    store(l, mul_add(load(l), all(factor), made.sum));
+    m.factor[i] = factor;
+}
+
+template <class Round, bool kPairs>
+void meet_rows(const Meeting& m) {
+    constexpr std::int64_t kUnits = kTile / (kPairs ? 2 : 1);
+    const float w = static_cast<float>(m.recipe->p_exponent);
+    for (std::int64_t i = 0; i < m.rows; i++) {
+        std::uint32_t* p = m.p + i * kUnits;
+        const recipe::RowReference& row = m.reference[i];
+        if (m.first[i] >= m.last[i]) {  // a tile without a key changes nothing
+            std::memset(p, 0, kUnits * sizeof *p);
+            m.factor[i] = 1;
+            continue;
+        }
+        // The common path: the reference stays. Where it may move, or has to, the row is done
+        // again.
+        if (!row.look && m.interval == row.interval) [[likely]] {
+            F t[kVectors];
+            load_scores(m, i, t);
+            const Outcome made = make_p<Round, kPairs>(t, row.m, w, p);
+            if (!made.overflow) [[likely]] {
+                float* l = m.l + i * kSumLanes;
+                store(l, add(load(l), made.sum));
+                m.factor[i] = 1;
+                continue;
+            }
+        }
+        meet_row<Round, kPairs>(m, i, p);
+    }
+}
+
+template <bool kPairs>
+void meet(const Meeting& m) {
+    switch (m.recipe->p_format) {
+        case QUATT_FORMAT_BF16:
+            meet_rows<RoundBf16, kPairs>(m);
+            break;
+        case QUATT_FORMAT_F16:
+            if constexpr (!kPairs) {
+                meet_rows<RoundF16, kPairs>(m);
+            }
+            break;
+        case QUATT_FORMAT_E2M1:
+            meet_rows<RoundE2m1, kPairs>(m);
+            break;
+        default:
+            meet_rows<RoundE4m3, kPairs>(m);
+            break;
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Tiles of 16-bit numbers
+
+void widen_bf16_tile(const std::uint16_t* from, std::int64_t count, float* to) {
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+        store(to + i, widen_bf16(from + i));
+    }
+}
+
+void widen_f16_tile(const std::uint16_t* from, std::int64_t count, float* to) {
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+        store(to + i, widen_f16(from + i));
+    }
+}
+
+}  // namespace
+
+#if defined(__AVX512VNNI__)
+#define QUATT_INT8_SCORES scores<MacInt8>
+#else
+#define QUATT_INT8_SCORES nullptr
+#endif
+#if defined(__AVX512BF16__)
+#define QUATT_BF16(name) name
+#else
+#define QUATT_BF16(name) nullptr
+#endif
+
+const Kernels QUATT_LEVEL = {
+    {scores<MacF32>, QUATT_BF16(scores<MacBf16>), QUATT_INT8_SCORES},
+    {values<MacF32, kTile>, QUATT_BF16((values<MacBf16, kTile / 2>))},
+    {meet<false>, QUATT_BF16(meet<true>)},
+    widen_bf16_tile,
+    widen_f16_tile,
+};
+
+}  // namespace quatt::cpu

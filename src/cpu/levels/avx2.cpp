@@ -1,0 +1,2 @@
+#define QUATT_LEVEL kAvx2Kernels
+#include "cpu/level_kernels.hpp"

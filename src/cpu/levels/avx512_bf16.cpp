@@ -1,0 +1,2 @@
+#define QUATT_LEVEL kAvx512Bf16Kernels
+#include "cpu/level_kernels.hpp"

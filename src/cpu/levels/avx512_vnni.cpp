@@ -1,0 +1,2 @@
+#define QUATT_LEVEL kAvx512VnniKernels
+#include "cpu/level_kernels.hpp"

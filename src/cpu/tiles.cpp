@@ -1,0 +1,188 @@
+#include "cpu/tiles.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "recipe/rows.hpp"
+
+namespace quatt::cpu {
+namespace {
+
+using recipe::CanonicalHead;
+using recipe::kMaxHeadDim;
+
+constexpr std::uint32_t kSigns = 0x80808080;  // flips four int8 codes to code + 128, unsigned
+
+// Row j in 16-bit numbers, which hold every code: f16 where kept_as_f16, else bf16.
+void row_in_16_bits(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t j,
+                    std::uint16_t* to) {
+    const std::byte* codes = h.codes + j * h.channels * h.shape.code_bytes;
+    if (h.shape.code_bytes == 2) {
+        std::memcpy(to, codes, static_cast<std::size_t>(2 * h.channels));
+    } else if (r.scale_format != QUATT_SCALE_UE4M3) {
+        recipe::narrow_codes_as_bf16(r.format, codes, h.channels, to);
+    } else {
+        std::array<float, kMaxHeadDim> row;
+        recipe::decode_row(r, h, j, row.data());
+        recipe::encode_row(QUATT_FORMAT_BF16, row.data(), h.channels,
+                           reinterpret_cast<std::byte*>(to));
+    }
+}
+
+// A row of units, of bytes or 16-bit numbers; what is past its channels is 0.
+struct Row {
+    alignas(64) std::array<std::uint16_t, kMaxHeadDim + 4> x{};
+
+    void load(const TileShape& s, const quatt_operand_recipe& r, const CanonicalHead& h,
+              std::int64_t j) {
+        if (s.scores == Product::kInt8) {
+            std::memcpy(x.data(), h.codes + j * h.channels, static_cast<std::size_t>(h.channels));
+        } else {
+            row_in_16_bits(r, h, j, x.data());
+        }
+    }
+};
+
+// A tile's rows, one beside the other.
+template <class T>
+struct Rows {
+    alignas(64) std::array<T, kTile * kMaxHeadDim> x;
+
+    // to [steps][64] = the rows [64][steps] turned
+    void turn(std::int64_t steps, T* to) const {
+        for (std::int64_t k = 0; k < steps; k++) {
+            for (std::int64_t j = 0; j < kTile; j++) {
+                to[k * kTile + j] = x[static_cast<std::size_t>(j * steps + k)];
+            }
+        }
+    }
+};
+
+// Minus 128 times the sum of a key's codes: what takes the 128 out of the products again.
+std::int32_t correction(const CanonicalHead& k, std::int64_t j) {
+    std::int32_t sum = 0;
+    for (std::int64_t d = 0; d < k.channels; d++) {
+        sum += static_cast<std::int8_t>(k.codes[j * k.channels + d]);
+    }
+    return -128 * sum;
+}
+
+// Keys of a product of 32-bit units.
+void pack_units(const quatt_operand_recipe& r, const CanonicalHead& k, const TileShape& s,
+                std::int64_t tile, std::uint32_t* to) {
+    Rows<std::uint32_t> rows;
+    for (std::int64_t j = 0; j < kTile; j++) {
+        const std::int64_t key = tile * kTile + j;
+        Row row;
+        if (key < k.tokens) {
+            row.load(s, r, k, key);
+        }
+        std::memcpy(rows.x.data() + j * s.steps, row.x.data(),
+                    static_cast<std::size_t>(4 * s.steps));
+        if (s.scores == Product::kInt8) {
+            to[j] = key < k.tokens ? static_cast<std::uint32_t>(correction(k, key)) : 0;
+        }
+    }
+    rows.turn(s.steps, to + (s.scores == Product::kInt8 ? kTile : 0));
+}
+
+}  // namespace
+
+TileShape::TileShape(const quatt_recipe& r, const Level& level, std::int64_t head_dim,
+                     std::int64_t head_dim_v)
+    : scores(scores_product(r, level)),
+      values(values_product(r, level)),
+      dim(head_dim),
+      dim_v(head_dim_v),
+      steps((head_dim + elements(scores) - 1) / elements(scores)),
+      dv((head_dim_v + kChannelStep - 1) / kChannelStep * kChannelStep) {}
+
+std::int64_t TileShape::k_bytes() const {
+    switch (scores) {
+        case Product::kInt8:
+            return (1 + steps) * kTile * 4;
+        case Product::kBf16:
+            return steps * kTile * 4;
+        default:
+            return dim * kTile * 2;
+    }
+}
+
+std::int64_t TileShape::v_bytes() const {
+    return kTile * dv * 2;
+}
+
+void pack_query(const quatt_operand_recipe& r, const CanonicalHead& q, std::int64_t j,
+                const TileShape& s, std::uint32_t* to) {
+    if (s.scores == Product::kF32) {
+        recipe::decode_row(r, q, j, reinterpret_cast<float*>(to));
+        return;
+    }
+    Row row;
+    row.load(s, r, q, j);
+    std::memcpy(to, row.x.data(), static_cast<std::size_t>(4 * s.steps));
+    for (std::int64_t k = 0; s.scores == Product::kInt8 && k < s.steps; k++) {
+        to[k] ^= kSigns;
+    }
+}
+
+void pack_query_mean(const quatt_operand_recipe& r, const CanonicalHead& q, std::int64_t block,
+                     const TileShape& s, std::uint32_t* to) {
+    std::array<float, kMaxHeadDim + 2> mean{};
+    recipe::decode_mean_row(r, q, block, mean.data());
+    if (s.scores == Product::kF32) {
+        std::memcpy(to, mean.data(), static_cast<std::size_t>(4 * s.steps));
+    } else {
+        recipe::encode_row(QUATT_FORMAT_BF16, mean.data(), 2 * s.steps,
+                           reinterpret_cast<std::byte*>(to));
+    }
+}
+
+void pack_keys(const quatt_operand_recipe& r, const CanonicalHead& k, const TileShape& s,
+               std::byte* to) {
+    for (std::int64_t tile = 0; tile < tiles_of(k.tokens); tile++, to += s.k_bytes()) {
+        if (s.scores != Product::kF32) {
+            pack_units(r, k, s, tile, reinterpret_cast<std::uint32_t*>(to));
+            continue;
+        }
+        Rows<std::uint16_t> rows;
+        for (std::int64_t j = 0; j < kTile; j++) {
+            std::uint16_t* row = rows.x.data() + j * s.dim;
+            if (tile * kTile + j < k.tokens) {
+                row_in_16_bits(r, k, tile * kTile + j, row);
+            } else {
+                std::fill(row, row + s.dim, std::uint16_t{0});
+            }
+        }
+        rows.turn(s.dim, reinterpret_cast<std::uint16_t*>(to));
+    }
+}
+
+void pack_values(const quatt_operand_recipe& r, const CanonicalHead& v, const TileShape& s,
+                 std::byte* to) {
+    alignas(64) std::array<std::uint16_t, 2 * kMaxHeadDim> pair{};
+    for (std::int64_t tile = 0; tile < tiles_of(v.tokens); tile++) {
+        for (std::int64_t j = 0; j < kTile; j += 2, to += 4 * s.dv) {
+            for (std::int64_t e = 0; e < 2; e++) {
+                std::uint16_t* row = pair.data() + e * s.dv;
+                if (tile * kTile + j + e < v.tokens) {
+                    row_in_16_bits(r, v, tile * kTile + j + e, row);
+                } else {
+                    std::fill(row, row + s.dv, std::uint16_t{0});
+                }
+            }
+            auto* out = reinterpret_cast<std::uint16_t*>(to);
+            if (s.values == Product::kF32) {
+                std::memcpy(out, pair.data(), static_cast<std::size_t>(4 * s.dv));
+                continue;
+            }
+            for (std::int64_t d = 0; d < s.dv; d++) {
+                out[2 * d] = pair[static_cast<std::size_t>(d)];
+                out[2 * d + 1] = pair[static_cast<std::size_t>(s.dv + d)];
+            }
+        }
+    }
+}
+
+}  // namespace quatt::cpu

@@ -1,0 +1,75 @@
+// The end of a row, for every engine that keeps its sums under a reference.
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "recipe/attend.hpp"
+#include "recipe/simd.hpp"
+#include "recipe/softmax_law.hpp"
+
+namespace quatt::recipe {
+namespace {
+
+// Natural-log units that smoothing K took from all scores of a row: q . mean(K) * softmax_scale,
+// with the unquantised q.
+[[nodiscard]] float lost_to_smoothing(const HeadProblem& p, const CanonicalHead& k,
+                                      std::int64_t row) {
+    if (k.shape.mean_blocks == 0) {
+        return 0;
+    }
+    std::array<float, kMaxHeadDim> q;
+    load_row(p.q, row, q.data());
+    float sum = 0;
+    for (std::int64_t d = 0; d < k.channels; d++) {
+        sum += q[static_cast<std::size_t>(d)] * k.mean[d];
+    }
+    return sum * p.softmax_scale;
+}
+
+QUATT_CLONES void scale_sums(const float* o, std::int64_t n, float keys_scale, const float* factor,
+                             float inv, float* out) {
+    for (std::int64_t d = 0; d < n; d++) {
+        out[d] = o[d] * keys_scale * factor[d] * inv;
+    }
+}
+
+QUATT_CLONES void add_mean(const float* mean, std::int64_t n, float share, float* out) {
+    for (std::int64_t d = 0; d < n; d++) {
+        out[d] += mean[d] * share;
+    }
+}
+
+}  // namespace
+
+void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead& k,
+                const CanonicalHead& v, std::int64_t row, float m, float l, const float* o) {
+    std::array<float, kMaxHeadDim> out{};
+    const float w = static_cast<float>(r.p_exponent);
+    if (l == 0.0f) {
+        const float lse = p.has_sink ? p.sink : -std::numeric_limits<float>::infinity();
+        store_row(p.to, row, out.data(), lse);
+        return;
+    }
+    const bool wanted = p.has_sink || p.to.lse != nullptr;
+    const float shift = wanted ? lost_to_smoothing(p, k, row) : 0.0f;
+    const float l_keys = l;
+    float keys_scale = 1;  // of O and of the keys' part of l, after the sink moved m
+    if (p.has_sink) {
+        const float s = (p.sink - shift) * kLog2E;
+        const float to = std::fmax(m, std::ceil(s));
+        keys_scale = exp2_fast(m - to);
+        l = l * keys_scale + exp2_fast(s - to + w);
+        m = to;
+    }
+    const float inv = 1.0f / l;
+    const float keys_share = l_keys * keys_scale * inv;  // (l - l_sink) / l
+    std::array<float, kMaxHeadDim> factor;
+    channel_factors(r.v, v, factor.data());
+    scale_sums(o, v.channels, keys_scale, factor.data(), inv, out.data());
+    if (v.shape.mean_blocks > 0) {
+        add_mean(v.mean, v.channels, keys_share, out.data());
+    }
+    store_row(p.to, row, out.data(), (m - w + std::log2(l)) * kLn2 + shift);
+}
+
+}  // namespace quatt::recipe

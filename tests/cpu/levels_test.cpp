@@ -1,0 +1,319 @@
+// The fast engine on every instruction-set level of this machine: the same checks for each.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "support/attention.hpp"
+
+namespace quatt::test {
+namespace {
+
+constexpr std::array kKernels = {"cpu_avx512_bf16", "cpu_avx512_vnni", "cpu_avx512", "cpu_avx2"};
+constexpr std::array kRecipes = {"bf16",     "f16",   "fp8",      "fp8_head",
+                                 "int8_fp8", "nvfp4", "nvfp4_fp8"};
+
+class Level : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+protected:
+    [[nodiscard]] static const char* kernel() { return std::get<0>(GetParam()); }
+    [[nodiscard]] static const char* recipe() { return std::get<1>(GetParam()); }
+    [[nodiscard]] static Way way() { return {"cpu", recipe()}; }
+    static void choose(Problem& p) { p.kernel = kernel(); }
+
+    void SetUp() override {
+        Spec s;
+        s.tokens_q = s.tokens_k = 1;
+        Case c(s);
+        Problem p = c.problem(way());
+        choose(p);
+        const auto info = query(p, "cpu");
+        if (!info.ok()) {
+            ASSERT_NE(info.status().message().find("needs "), std::string::npos)
+                << "refused for another reason: " << info.status().message();
+            GTEST_SKIP() << info.status().message();
+        }
+        EXPECT_STREQ(info->kernel, kernel());
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Machine, Level,
+                         testing::Combine(testing::ValuesIn(kKernels), testing::ValuesIn(kRecipes)),
+                         [](const auto& tested) {
+                             return std::string(std::get<0>(tested.param)) + "_" +
+                                    std::get<1>(tested.param);
+                         });
+
+struct Difference {
+    double l2 = 0, lse = 0;
+};
+
+Difference difference(const Case& a, const Case& b) {
+    Difference d;
+    double error = 0, norm = 1e-30;
+    for_each_index(extents_of(a.out.view()), [&](const Extents& i) {
+        const double x = value_at(a.out.view(), i), y = value_at(b.out.view(), i);
+        if (x != y) {
+            error += (x - y) * (x - y);
+        }
+        norm += y * y;
+    });
+    d.l2 = std::sqrt(error / norm);
+    for_each_index(extents_of(a.lse.view()), [&](const Extents& i) {
+        const double x = value_at(a.lse.view(), i), y = value_at(b.lse.view(), i);
+        if (x != y) {
+            d.lse = std::max(d.lse, std::fabs(x - y) / (1 + std::fabs(y)));
+        }
+    });
+    return d;
+}
+
+// How far the order of fp32 sums may move a result. P has the same bits where the sums of scores
+// are exact, as they are of INT8 codes: then only the sums of PV differ, by some 2^-24 a step and
+// tens of steps. Elsewhere a code of P may also flip at a rounding border, once in some 2^20, by at
+// most a 16th of itself: sqrt(2^-20) / 16 = 6e-5.
+double bound(const std::string& recipe) {
+    return recipe == "int8_fp8" ? 2e-6 : 1e-4;
+}
+
+Spec random_spec(Random& random) {
+    Spec s;
+    s.packed = random.chance(.5);
+    s.tokens_q = random.in(1, 200);
+    s.tokens_k = random.in(1, 400);
+    if (s.packed) {
+        s.zero_tail = true;
+        s.q_lens = {20, 0, 67};
+        s.k_lens = {100, 5, static_cast<std::int32_t>(random.in(0, 300))};
+        s.tokens_q = s.tokens_k = 0;
+    } else {
+        s.batch = random.in(1, 2);
+        if (random.chance(.3)) {
+            s.kv_lens = std::vector<std::int32_t>(static_cast<std::size_t>(s.batch),
+                                                  static_cast<std::int32_t>(s.tokens_k / 2));
+        }
+    }
+    s.heads_q = 4;
+    s.heads_kv = random.pick({1, 2, 4});
+    s.dim = random.in(1, 256);
+    s.dim_v = random.in(1, 256);
+    s.causal = random.chance(.5);
+    s.left = random.pick<std::int64_t>({-1, 40, 100});
+    s.right = random.pick<std::int64_t>({-1, 0, 70});
+    s.q = random.pick({QUATT_BF16, QUATT_F16, QUATT_F32, QUATT_E4M3});
+    s.k = s.v = s.q;
+    s.descale_rank = s.q == QUATT_E4M3 ? 1 : -1;
+    if (random.chance(.5)) {
+        s.sink = {.5f, -1, 3, 0};
+    }
+    s.k_mean = s.v_mean = random.pick({0.0, 2.0});
+    s.seed = random.bits();
+    return s;
+}
+
+TEST_P(Level, IsTheEmulation) {
+    Random random(31);
+    for (int n = 0; n < scaled(15); n++) {
+        const Spec s = random_spec(random);
+        Case fast(s), emulate(s);
+        (void)bits_of(fast, way(), choose);
+        (void)bits_of(emulate, {"emulate", recipe()}, [](Problem& p) { p.key_tile = 64; });
+        const Difference d = difference(fast, emulate);
+        EXPECT_LE(d.l2, bound(recipe())) << s;
+        EXPECT_LE(d.lse, 2e-6) << s;
+    }
+}
+
+// Several intervals, splits, and rows whose reference falls and rises: scores with a standard
+// deviation of 3.
+TEST_P(Level, IsTheEmulationOnLongRows) {
+    Spec s;
+    s.tokens_q = 40;
+    s.tokens_k = 7000;
+    s.heads_q = s.heads_kv = 1;
+    s.dim = 64;
+    s.scale = 3;
+    Case fast(s), emulate(s);
+    for (const std::int32_t splits : {1, 3}) {
+        (void)bits_of(fast, way(), [&](Problem& p) {
+            choose(p);
+            p.splits = splits;
+        });
+        (void)bits_of(emulate, {"emulate", recipe()}, [&](Problem& p) {
+            p.key_tile = 64;
+            p.splits = splits;
+        });
+        const Difference d = difference(fast, emulate);
+        EXPECT_LE(d.l2, bound(recipe())) << "splits " << splits;
+        EXPECT_LE(d.lse, 2e-6) << "splits " << splits;
+    }
+}
+
+// N(0,1), D = 128, the published error, against fp64 of the test's own.
+TEST_P(Level, MeetsThePublishedError) {
+    Spec s;
+    s.tokens_q = 256;
+    s.tokens_k = 1024;
+    s.heads_q = s.heads_kv = 4;
+    s.dim = 128;
+    s.q = s.k = s.v = s.out = std::strcmp(recipe(), "f16") == 0 ? QUATT_F16 : QUATT_BF16;
+    Case fast(s);
+    s.out = QUATT_F32;
+    Case exact(s);
+    (void)bits_of(fast, way(), choose);
+    (void)bits_of(exact, {"reference", recipe()});
+    const auto published = static_cast<double>(way().value().expected_rel_l2);
+    // 4 heads and not 16: a standard error of some 1 %.
+    EXPECT_LE(difference(fast, exact).l2, 1.03 * published);
+    EXPECT_GE(difference(fast, exact).l2, .9 * published) << "then the published number is stale";
+}
+
+TEST_P(Level, ThreadsDoNotChangeBits) {
+    Spec s;
+    s.batch = 2;
+    s.tokens_q = 300;
+    s.tokens_k = 700;
+    s.heads_q = 6;
+    s.heads_kv = 3;
+    s.dim = 72;
+    s.causal = true;
+    Case c(s);
+    const auto with = [&](std::int32_t threads) {
+        return bits_of(c, way(), [&](Problem& p) {
+            choose(p);
+            p.threads = threads;
+        });
+    };
+    const Bits one = with(1);
+    for (const std::int32_t threads : {2, 3, 8}) {
+        EXPECT_EQ(with(threads), one) << threads;
+    }
+}
+
+// A batch item, and a segment, give the bits that they give alone.
+TEST_P(Level, PartsAreAsAlone) {
+    Spec s;
+    s.packed = true;
+    s.q_lens = {33, 100, 1};
+    s.k_lens = {90, 65, 200};
+    s.heads_q = 4;
+    s.heads_kv = 2;
+    s.dim = 48;
+    Case all(s);
+    Problem p = all.problem(way());
+    choose(p);
+    ASSERT_TRUE(run(p, "cpu").ok());
+    const auto outs = all.out.codes();
+    std::int64_t q = 0, k = 0;
+    for (std::size_t i = 0; i < s.q_lens.size(); i++) {
+        Problem one = p;
+        for (quatt_tensor* t : {&one.tensors.q, &one.tensors.out}) {
+            *t = narrowed(*t, 0, q, s.q_lens[i]);
+        }
+        for (quatt_tensor* t : {&one.tensors.k, &one.tensors.v}) {
+            *t = narrowed(*t, 0, k, s.k_lens[i]);
+        }
+        one.tensors.lse = narrowed(one.tensors.lse, 1, q, s.q_lens[i]);
+        one.tensors.cu_seqlens_q = one.tensors.cu_seqlens_k = quatt_tensor{};
+        const auto before = codes_of(one.tensors.out);
+        const Status st = run(one, "cpu");
+        ASSERT_TRUE(st.ok()) << st.message();
+        EXPECT_EQ(codes_of(one.tensors.out), before) << "segment " << i;
+        q += s.q_lens[i];
+        k += s.k_lens[i];
+    }
+    EXPECT_EQ(all.out.codes(), outs);
+}
+
+// Keys past kv_lens and unused capacity may hold anything.
+TEST_P(Level, GarbageInPaddingNeverLeaks) {
+    Spec s;
+    s.tokens_q = 70;
+    s.tokens_k = 150;
+    s.kv_lens = {77};
+    s.dim = 40;
+    Case c(s);
+    const Bits clean = bits_of(c, way(), choose);
+    for (const Buffer* b : {&c.k, &c.v}) {
+        const quatt_tensor past = narrowed(b->view(), 1, 77, 150 - 77);
+        for_each_index(extents_of(past), [&](const Extents& i) {
+            const std::uint16_t nan = i[1] % 2 == 0 ? 0x7FC0 : 0xFF80;
+            std::memcpy(static_cast<std::byte*>(past.data) + 2 * offset(past, i), &nan, sizeof nan);
+        });
+    }
+    EXPECT_EQ(bits_of(c, way(), choose), clean);
+}
+
+// A non-finite key or value reaches rows of its head only.
+TEST_P(Level, NaNStaysInItsHead) {
+    Spec s;
+    s.tokens_q = 70;
+    s.tokens_k = 150;
+    s.heads_q = s.heads_kv = 2;
+    s.dim = 40;
+    Case c(s);
+    const Bits clean = bits_of(c, way(), choose);
+    const std::uint16_t nan = 0x7FC0;
+    for (const Buffer* b : {&c.q, &c.k, &c.v}) {
+        const quatt_tensor t = b->view();
+        std::byte* at = static_cast<std::byte*>(t.data) + 2 * offset(t, {0, 69, 1, 3});
+        std::uint16_t kept = 0;
+        std::memcpy(&kept, at, sizeof kept);
+        std::memcpy(at, &nan, sizeof nan);
+        const Bits dirty = bits_of(c, way(), choose);
+        std::memcpy(at, &kept, sizeof kept);
+        std::size_t n = 0;
+        bool reached = false;
+        for_each_index(extents_of(c.out.view()), [&](const Extents& i) {
+            if (i[2] == 0) {
+                ASSERT_EQ(dirty.out[n], clean.out[n]);
+            } else {
+                reached |= std::isnan(decode(QUATT_F32, dirty.out[n]));
+            }
+            n++;
+        });
+        EXPECT_TRUE(reached);
+    }
+}
+
+// ---- lengths and memory -----------------------------------------------------------------------
+
+// 98304 keys, 32 rows: scores are never all in memory, and the error stays what it was.
+TEST_P(Level, NinetyEightThousandKeys) {
+    if (kSanitized) {
+        GTEST_SKIP() << "instrumented code is slower";
+    }
+    Spec s;
+    s.tokens_q = 32;
+    s.tokens_k = 98304;
+    s.heads_q = s.heads_kv = 1;
+    s.dim = 32;
+    Case fast(s);
+    static const Case exact = [&] {  // of the same inputs for all
+        Case c(s);
+        (void)bits_of(c, {"reference", "bf16"});
+        return c;
+    }();
+    (void)bits_of(fast, way(), choose);
+    const auto published = static_cast<double>(way().value().expected_rel_l2);
+    EXPECT_LE(difference(fast, exact).l2, 1.2 * published);
+}
+
+// What the engine keeps beside inputs and output, at 262144 tokens: a few KV heads, 8 bytes an
+// element of each at most, and a scratch a thread that no length changes.
+TEST_P(Level, WorkspaceGrowsWithHeadsInFlightOnly) {
+    constexpr std::int64_t kTokens = 262144, kDim = 128, kThreads = 2;
+    const auto bytes = [&](std::int64_t tokens, std::int64_t heads) {
+        const Tensor x(nullptr, DType::bf16, {1, tokens, heads, kDim});
+        Problem p(Recipe(recipe()), x, x, x, x);
+        p.threads = kThreads;
+        choose(p);
+        return static_cast<std::int64_t>(query(p, "cpu").value().workspace_bytes);
+    };
+    const std::int64_t scratch = bytes(64, 2);
+    EXPECT_LE(scratch, 1 << 20);
+    EXPECT_LE(bytes(kTokens, 56), kThreads * kTokens * kDim * (2 + 4 + 4) * 21 / 20 + scratch);
+    EXPECT_EQ(bytes(kTokens, 56), bytes(kTokens, 8));
+    EXPECT_LE(bytes(kTokens, 56), 2 * bytes(kTokens / 2, 56));
+}
+
+}  // namespace
+}  // namespace quatt::test
