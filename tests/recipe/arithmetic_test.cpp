@@ -122,6 +122,11 @@ TEST(HopperStep, ByHand) {
     EXPECT_EQ(step(0x1p-10f, {16}, {16}), 256.0f) << "a sum forgets what is 2^14 below a product";
     EXPECT_EQ(step(-256, {16}, {16}), 0.0f);
     EXPECT_EQ(step(0, {0, -0.0f}, {448, 448}), 0.0f);
+    // 1.5 + 2^-13 + 1.5: the sum is above 2, where the last bit is 2^-12. Read off an H200: sums of
+    // more than 14 bits come back with the lower ones missing, never rounded up.
+    EXPECT_EQ(step(1.5f + 0x1p-13f, {1.5f}, {1}), 3.0f) << "the sum is cut too";
+    EXPECT_EQ(step(-1.5f - 0x1p-13f, {-1.5f}, {1}), -3.0f);
+    EXPECT_EQ(step(1.5f + 0x1p-12f, {1.5f}, {1}), 3 + 0x1p-12f);
 }
 
 TEST(HopperStep, NotFinite) {

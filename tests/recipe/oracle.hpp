@@ -147,8 +147,8 @@ struct RowResult {
 
 // --------------------------------------------------------------------- Hopper's FP8 accumulator
 
-// c + sum of terms, in integers: everything in units of 2^(top - 13), cut toward zero. Products of
-// 8-bit codes are exact in double.
+// c + sum of terms, in integers: everything in units of 2^(top - 13), cut toward zero, and the sum
+// cut again to its own 14 leading bits. Products of 8-bit codes are exact in double.
 [[nodiscard]] inline double hopper_sum(double c, std::span<const double> terms) {
     int top = std::numeric_limits<int>::min();
     const auto see = [&](double x) { top = x == 0 ? top : std::max(top, std::ilogb(x)); };
@@ -163,7 +163,11 @@ struct RowResult {
     for (const double x : terms) {
         sum += units(x);
     }
-    return std::ldexp(static_cast<double>(sum), top - 13);
+    std::int64_t unit = 1;
+    while (std::abs(sum / unit) >= 1 << 14) {
+        unit *= 2;
+    }
+    return std::ldexp(static_cast<double>(sum / unit * unit), top - 13);
 }
 
 // ------------------------------------------------------------- the law of the softmax reference
