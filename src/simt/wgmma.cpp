@@ -331,7 +331,7 @@ void Block::issue_wgmma(Wgmma* const* lanes, const Site& site) {
     }
     if (mine.a_registers != nullptr) use_a_registers(warp, op, lanes, site);
     use_accumulators(warp, op, lanes, site);
-    // NOTE: measured on Hopper: the warps do not wait for each other. Each quarter is done by
+    // NOTE: the strict reading: the warps do not wait for each other. Each quarter is done by
     // itself, and another warp may not even have issued its own.
     const Completion how = draw_completion();
     if (how == Completion::kAtOnce) land_wgmmas(warp, state.issued);

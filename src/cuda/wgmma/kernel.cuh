@@ -171,8 +171,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
     // ================================================================ the groups that compute
     ptx::more_registers<C::kConsumerRegisters>();
     const u32 g = lane / 4, t = lane % 4;
-    // NOTE: each warp lets go for itself. The warps of a group wait for their own quarter of a
-    // wgmma only, and one may fall behind by a slow tile.
+    // NOTE: each warp lets go for itself. Nothing says that its wait for a wgmma covers the other
+    // three warps of the group, and one of them may fall behind by a slow tile.
     const bool speaks = lane == 0;
     const ptx::u64 q_matrix =
         ptx::k_major<C::kDim>(shared.sub(offsetof(Plan, q) + group * C::kQBytes, C::kQBytes));
