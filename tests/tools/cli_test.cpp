@@ -1689,7 +1689,7 @@ TEST_F(Cli, BenchTimesEveryRecipeOnEveryShape) {
         EXPECT_EQ(json["results"][3]["name"], "2x16x4x8 kv 2 causal fp8");
         EXPECT_EQ(json["results"][0]["flop"], 4.0 * 4 * 32 * 40 * 41 / 2);
     }
-    EXPECT_EQ(written["results"][0]["kernel"], "cpu");
+    EXPECT_EQ(written["results"][0]["kernel"].get<std::string>().substr(0, 3), "cpu");
     for (const std::string word : {"1x40x4x32 kv 2 causal", "2x16x4x8", "fp8", "cpu", "3 rounds"}) {
         EXPECT_NE(text.find(word), std::string::npos) << text;
     }

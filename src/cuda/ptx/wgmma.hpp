@@ -9,9 +9,9 @@
 // registers were written by something else; registers of a wgmma (A too) are not touched from its
 // issue until a `wgmma_wait` that covers its group. What generic stores wrote to shared memory
 // needs a `fence_proxy_async` before a wgmma reads it.
-// NOTE: measured: a wait says that the 16 rows of its own warp are done, and nothing of the other
-// three, which read all of B too. So each warp lets go of a stage for itself. The four run the same
-// sequence of wgmma, fence, commit and wait.
+// NOTE: read strictly, a wait says that the 16 rows of its own warp are done, and nothing of the
+// other three, which read all of B too. So each warp lets go of a stage for itself. The four run
+// the same sequence of wgmma, fence, commit and wait.
 #pragma once
 
 #include "cuda/ptx/mbarrier.hpp"
