@@ -30,7 +30,7 @@ format: ## format all C++ and C files in place
 format-check: ## fail where `make format` would change something
 	scripts/format.sh --check
 
-lint: ## run clang-tidy on the host code of src/ and tools/
+lint: ## run clang-tidy and cppcheck on the host code of src/, include/ and tools/
 	scripts/lint.sh
 
 bench: build ## build and run the benchmarks
