@@ -35,7 +35,7 @@ archive_of() { # archive_of FOLDER UMASK [CMAKE ARGUMENT...]
     mkdir -p "$folder"
     (umask "$mask" && tar -C "$folder" --extract --no-same-permissions --file "$scratch/source.tar")
     (umask "$mask" && cd "$folder" && CCACHE_BASEDIR="$folder" scripts/dist.sh "$@") >"$folder.log" 2>&1 || {
-        tail -n 40 "$folder.log"
+        tail -n 40 "$folder.log" >&2
         fail "scripts/dist.sh in $folder"
     }
     find "$folder/build/dist" -maxdepth 1 -name 'quatt-*.tar.gz'
