@@ -5,7 +5,7 @@ TEST_PRESET := dev
 DEMO_PRESET := release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build format format-check lint bench clean
+.PHONY: help demo test build format format-check lint bench dist clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -21,8 +21,8 @@ build: ## build the preset dev: library, tool, tests, benchmarks
 	cmake --preset $(TEST_PRESET)
 	cmake --build --preset $(TEST_PRESET) -j $(JOBS)
 
-test: build ## build and run all tests
-	ctest --test-dir build/$(TEST_PRESET) --output-on-failure --no-tests=error -j $(JOBS)
+test: build ## build and run all tests but the slow ones (.ci/run dist)
+	ctest --test-dir build/$(TEST_PRESET) --output-on-failure --no-tests=error -LE slow -j $(JOBS)
 
 format: ## format all C++ and C files in place
 	scripts/format.sh
@@ -30,11 +30,15 @@ format: ## format all C++ and C files in place
 format-check: ## fail where `make format` would change something
 	scripts/format.sh --check
 
-lint: ## run clang-tidy on the host code of src/ and tools/
+lint: ## run clang-tidy and cppcheck on the host code of src/, include/ and tools/
 	scripts/lint.sh
 
 bench: build ## build and run the benchmarks
 	scripts/bench.sh build/$(TEST_PRESET)/bench
+
+dist: ## build the release archive build/dist/quatt-VERSION-linux-MACHINE.tar.gz (the same bytes in any folder)
+	scripts/setup.sh demo
+	JOBS=$(JOBS) scripts/dist.sh
 
 clean: ## remove everything that was built
 	rm -rf build

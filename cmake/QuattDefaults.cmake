@@ -26,6 +26,20 @@ target_compile_features(quatt_options INTERFACE cxx_std_20)
 # hardware, so contraction happens only where the code asks for it with std::fma.
 target_compile_options(quatt_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 
+if(QUATT_REPRODUCIBLE)
+    # __FILE__ and std::source_location give paths from the source folder. Not in other builds, whose debug information a
+    # debugger follows from anywhere.
+    foreach(folder "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
+        target_compile_options(quatt_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${folder}/=>)
+    endforeach()
+    # The room for the build's own rpath stays in the installed program; from $ORIGIN it has one length everywhere.
+    set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
+    # D: no times, owners and modes of the objects in an archive, whatever ar's default.
+    set(CMAKE_CXX_ARCHIVE_CREATE "<CMAKE_AR> qcD <TARGET> <LINK_FLAGS> <OBJECTS>")
+    set(CMAKE_CXX_ARCHIVE_APPEND "<CMAKE_AR> qD <TARGET> <LINK_FLAGS> <OBJECTS>")
+    set(CMAKE_CXX_ARCHIVE_FINISH "<CMAKE_RANLIB> -D <TARGET>")
+endif()
+
 set(quatt_warnings -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wcast-qual -Wvla)
 set(quatt_cxx_warnings -Wfloat-conversion -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

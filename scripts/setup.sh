@@ -54,6 +54,7 @@ if [ "$goal" = test ]; then
     need chromium "a test reads the report of quatt check in it" has_browser
     need clang-format "make format" has_command clang-format
     need clang-tidy "make lint" has_command clang-tidy
+    need cppcheck "make lint" has_command cppcheck
 fi
 
 # Where there is nvcc, the tests of machine code want a disassembler, which not every CUDA toolkit brings. Without it they are

@@ -43,7 +43,7 @@ public:
             min_[i] = std::min(min_[i], x);
             max_[i] = std::max(max_[i], x);
             sum_[i] += x;
-            square_[i] += double{x} * x;
+            square_[i] += static_cast<double>(x) * x;
             nan_[i] |= static_cast<unsigned char>(std::isnan(x));
         }
         ++count_;

@@ -367,8 +367,8 @@ void Block::land_wgmma(const WgmmaOp& op, std::uint32_t w) {
         const std::vector<std::uint32_t> codes = values(*op.a[w]);
         for (std::uint32_t i = 0; i < kLanes * 16; i++) {
             const std::uint32_t lane = i / 16, word = i / 4 % 4, byte = i % 4;
-            a[lane / 4 + 8 * (word % 2)][4 * (lane % 4) + 16 * (word / 2) + byte] =
-                value[codes[std::size_t{lane} * 4 + word] >> (8 * byte) & 0xFFu];
+            const std::uint32_t code = codes[std::size_t{lane} * 4 + word] >> (8 * byte) & 0xFFu;
+            a[lane / 4 + 8 * (word % 2)][4 * (lane % 4) + 16 * (word / 2) + byte] = value[code];
         }
     } else if (op.is_valid && !op.a_chunks.empty()) {
         for (std::uint32_t i = 0; i < kWarpRows * kWgmmaK; i++) {

@@ -176,9 +176,10 @@ TEST_P(Fallback, IsTakenOnlyWhereAllowed) {
     EXPECT_STREQ(info->device, "cpu");
     EXPECT_EQ(info->fallback, 1);
     EXPECT_TRUE(log.messages.empty()) << "a query tells its caller, and nobody else";
-    const std::string named =
-        std::string(info->kernel) + (std::string(info->kernel) == "cpu" ? "" : " on cpu");
-    EXPECT_TRUE(contains(explain(p, d), named + ": chosen as a fallback, recipe fp8"))
+    // "cpu", or "cpu_avx2 on cpu".
+    const std::string kernel = info->kernel;
+    const std::string row = kernel == info->device ? kernel : kernel + " on " + info->device;
+    EXPECT_TRUE(contains(explain(p, d), row + ": chosen as a fallback, recipe fp8"))
         << explain(p, d);
 
     const auto plan = Plan::create(p, d);

@@ -14,6 +14,9 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from sources import blank, report, sources  # noqa: E402  the folder comes first
+
 BASE = {"formats"}
 HOST = BASE | {"recipe", "core"}
 DEVICE = BASE | {"simt", "cuda/ptx", "cuda/tile"}
@@ -39,7 +42,6 @@ LAYERS["cuda"] = HOST | DEVICE | SCHEDULES
 # Folder outside src/ -> the folders that it may include, besides itself. All may include <quatt/...>.
 OUTSIDE = {"include": set(), "tools": set(), "bench": {"tools"}, "python": set(), "examples": set()}
 
-SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*)$")
 TARGET = re.compile(r'(?:"([^"]+)"|<([^>]+)>)')
@@ -58,9 +60,7 @@ def layer_of(path):
 def includes(file):
     """(line number, name, quoted) of each #include line; name is None where it is not a literal."""
     text = file.read_text(encoding="utf-8")
-    # Blank comments out but keep their lines, so that line numbers stay right.
-    text = COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(COMMENT.sub(blank, text).splitlines(), 1):
         match = INCLUDE.match(line)
         if match:
             target = TARGET.match(match.group(1))
@@ -111,27 +111,22 @@ def check(root):
     root = Path(root).resolve()
     found = []
     files = 0
-    for top in ("src", *OUTSIDE):
-        for file in sorted((root / top).rglob("*")):
-            if file.suffix not in SUFFIXES or not file.is_file():
-                continue
-            files += 1
-            short = file.relative_to(root)
-            if top == "src" and layer_of(short.relative_to("src")) is None:
-                found.append(f"{short}:1: this folder is no layer; give it a place in check_includes.py")
-                continue
-            for line, name, quoted in includes(file):
-                text = violation(root, file, name, quoted)
-                if text:
-                    found.append(f"{short}:{line}: {text}")
+    for file in sources(root, "src", *OUTSIDE):
+        files += 1
+        short = file.relative_to(root)
+        if short.parts[0] == "src" and layer_of(short.relative_to("src")) is None:
+            found.append(f"{short}:1: this folder is no layer; give it a place in check_includes.py")
+            continue
+        for line, name, quoted in includes(file):
+            text = violation(root, file, name, quoted)
+            if text:
+                found.append(f"{short}:{line}: {text}")
     return found, files
 
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]
-    found, files = check(root)
-    print("\n".join([*found, f"{files} files, {len(found)} violations"]))
-    return 1 if found or not files else 0
+    return report(*check(root))
 
 
 if __name__ == "__main__":

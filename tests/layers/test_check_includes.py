@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 
 import check_includes
+from sources import plant  # check_includes adds its folder
 
 GOOD = {
     "include/quatt/quatt.h": "#include <stddef.h>\n",
@@ -51,19 +52,12 @@ BAD = [
 ]
 
 
-def plant(root, file, text):
-    path = Path(root) / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
 class CheckIncludes(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = folder.name
-        for file, text in GOOD.items():
-            plant(self.root, file, text)
+        plant(self.root, GOOD)
 
     def test_good_tree_has_no_violation(self):
         found, files = check_includes.check(self.root)
@@ -73,7 +67,7 @@ class CheckIncludes(unittest.TestCase):
     def test_each_planted_violation_is_reported(self):
         for file, text, line, report in BAD:
             with self.subTest(file=file):
-                plant(self.root, file, text)
+                plant(self.root, {file: text})
                 found, _ = check_includes.check(self.root)
                 (Path(self.root) / file).unlink()
                 self.assertEqual(len(found), 1, found)

@@ -15,7 +15,9 @@ import re
 import sys
 from pathlib import Path
 
-SUFFIXES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from sources import blank, report, sources  # noqa: E402  the folder comes first
+
 SCHEDULES = ("prep", "route", "kv", "warp_mma", "wgmma", "tcgen05")
 
 # Comments and the contents of literals say nothing about the code.
@@ -34,10 +36,6 @@ IN_KERNELS = [
      "memory is touched through views only"),
     (re.compile(r"\bstatic\b(?!\s+constexpr)"), "a static variable is shared by all threads"),
 ]
-
-
-def blank(match):
-    return re.sub(r"[^\n]", " ", match.group())
 
 
 def violations(root, file):
@@ -67,19 +65,15 @@ def check(root):
     root = Path(root).resolve()
     found = []
     files = 0
-    for top in ("include", "src", "tools", "bench", "tests"):
-        for file in sorted((root / top).rglob("*")):
-            if file.suffix in SUFFIXES and file.is_file():
-                files += 1
-                found += [f"{file.relative_to(root)}:{line}: {text}" for line, text in violations(root, file)]
+    for file in sources(root, "include", "src", "tools", "bench", "tests"):
+        files += 1
+        found += [f"{file.relative_to(root)}:{line}: {text}" for line, text in violations(root, file)]
     return found, files
 
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]
-    found, files = check(root)
-    print("\n".join([*found, f"{files} files, {len(found)} violations"]))
-    return 1 if found or not files else 0
+    return report(*check(root))
 
 
 if __name__ == "__main__":

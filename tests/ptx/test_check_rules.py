@@ -8,16 +8,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import check_rules  # noqa: E402
+from sources import plant  # noqa: E402  check_rules adds its folder
 
 KERNEL = "src/cuda/warp_mma/kernel.cuh"
 
 
 def found(files):
     with tempfile.TemporaryDirectory() as root:
-        for name, text in files.items():
-            path = Path(root) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        plant(root, files)
         return check_rules.check(root)[0]
 
 

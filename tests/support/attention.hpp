@@ -145,10 +145,11 @@ private:
 // Calls f(index) for every index of a box, row-major.
 template <class F>
 void for_each_index(const Extents& extents, F&& f) {
-    Extents index(extents.size(), 0);
     if (std::find(extents.begin(), extents.end(), 0) != extents.end()) {
         return;
     }
+    // NOTE: behind the return. GCC 12 takes freeing it there for the freeing of something else.
+    Extents index(extents.size(), 0);
     for (;;) {
         f(std::as_const(index));
         std::size_t axis = extents.size();
