@@ -51,7 +51,10 @@ def problem(device=CPU, recipe=0, dtypes=(BF16, BF16, BF16), out=F32, packed=0, 
     head = bytes([device, recipe, packed, batch, sq, sk, kv - 1, group - 1, d - 1, dv - 1, *dtypes, out])
     head += struct.pack("<HBBB", present, extras, kernel, len(words))
     for where, at, how, value in words:
-        head += struct.pack("<BHB", where, at, how) + (struct.pack("<q", value) if how & 128 else b"")
+        if where == 2:
+            head += bytes([2, at, how, value])  # which tensor, what and which axis, which number
+        else:
+            head += struct.pack("<BHB", where, at, how) + (struct.pack("<q", value) if how & 128 else b"")
     return head + rest
 
 
@@ -76,6 +79,12 @@ def problem_seeds():
     # Any word of the tensors and the recipe, with numbers at which something changes.
     for i in range(12):
         yield f"words_{i}", problem(words=[(0, 8 + 52 * i, 64 + 2 * i, 0), (0, 12 + 236 * i, i, 0)])
+
+
+    # Strides: INT64_MIN of an e4m3 output of two rows, which has no absolute value; negative ones of q, k and out.
+    yield "stride_min", problem(words=[(2, 3, 0, 0), (2, 3, 2 + 8, 2), (2, 3, 5 + 8, 19)], sq=2, rest=bytes(30)).replace(
+        bytes([2, 3, 0, 0]), bytes([2, 3, 0, 0, 4]), 1)
+    yield "stride_negative", problem(packed=2, words=[(2, 0, 4 + 8, 0), (2, 1, 4 + 16, 0), (2, 3, 4 + 24, 0)], present=1 | 16)
 
 
 # The order in which lengths.cpp takes its bytes.

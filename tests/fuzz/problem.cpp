@@ -108,6 +108,31 @@ void overwrite(Bytes& in, void* to, std::size_t bytes) {
     std::memcpy(static_cast<std::byte*>(to) + at, &value, width);
 }
 
+// The same where it matters most, one field of a tensor: the reach, the dtype or the rank.
+void change_tensor(Bytes& in, quatt_tensors& tensors) {
+    quatt_tensor& t = tensors.*kTensors[static_cast<std::size_t>(in.below(15))];
+    const auto what = in.take<std::uint8_t>();
+    const std::int64_t number =
+        kNumbers[static_cast<std::size_t>(in.below(static_cast<std::int32_t>(kNumbers.size())))];
+    switch (what % 8) {
+        case 0:
+            t.dtype = static_cast<quatt_dtype>(in.below(8));
+            break;
+        case 1:
+            t.rank = static_cast<std::int32_t>(in.below(7)) - 1;
+            break;
+        case 2:
+        case 3:
+            t.extent[what / 8 % 4] = number;
+            break;
+        case 4:  // so that many of what may be run is strided
+            t.stride[what / 8 % 4] *= -1;
+            break;
+        default:
+            t.stride[what / 8 % 4] = number;
+    }
+}
+
 // A struct as a caller of that struct_size has it: no byte more, and none less.
 template <class T>
 T* placed(T s, Bytes& in, Block& block) {
@@ -165,10 +190,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     p.window_left = (extras & 16) != 0 ? 2 : -1;
     const char* kernel = kKernels[static_cast<std::size_t>(in.below(12))];
     for (int n = in.below(5); n > 0; n--) {
-        if (in.below(4) == 3) {
-            overwrite(in, &d, sizeof d);
-        } else {
-            overwrite(in, &p, sizeof p);
+        switch (in.below(4)) {
+            case 3:
+                overwrite(in, &d, sizeof d);
+                break;
+            case 2:
+                change_tensor(in, p.tensors);
+                break;
+            default:
+                overwrite(in, &p, sizeof p);
         }
     }
 
