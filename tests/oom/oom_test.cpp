@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <iterator>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -201,6 +202,10 @@ struct Way {
     const char* device;
     const char* recipe;
     std::int32_t threads;
+
+    friend std::ostream& operator<<(std::ostream& out, const Way& w) {
+        return out << w.device << ' ' << w.recipe << ' ' << w.threads << " threads";
+    }
 };
 std::string name_of(const testing::TestParamInfo<Way>& info) {
     return std::string(info.param.device) + "_" + info.param.recipe + "_" +
