@@ -66,8 +66,16 @@ endif()
 if(QUATT_SANITIZE)
     # The instrumentation makes GCC lose track of initialisation; the plain builds keep this warning.
     target_compile_options(quatt_options INTERFACE
-        -fsanitize=${quatt_sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+        -fsanitize=${quatt_sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer
+        $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_link_options(quatt_options INTERFACE -fsanitize=${quatt_sanitizers})
+endif()
+if(QUATT_FUZZ)
+    if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+        message(FATAL_ERROR "QUATT_FUZZ needs clang, not ${CMAKE_CXX_COMPILER_ID}; use the preset fuzz")
+    endif()
+    # Counts what an input reaches. Only the fuzzers themselves link libFuzzer, which has a main.
+    target_compile_options(quatt_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_definitions(quatt_options INTERFACE _GLIBCXX_ASSERTIONS)

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Installs what quatt needs, from the system's packages. Does nothing where nothing is missing.
 #
-# usage: scripts/setup.sh [demo|test]
+# usage: scripts/setup.sh [demo|test|has-fuzzer]
 #   demo   what builds the library and the command line tool
 #   test   also what the tests, the formatter and the linter need (default)
+#   has-fuzzer   install nothing; succeed where clang++ has libFuzzer
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 goal="${1:-test}"
 case "$goal" in
-demo | test) ;;
+demo | test | has-fuzzer) ;;
 *)
-    echo "usage: scripts/setup.sh [demo|test], not '$goal'" >&2
+    echo "usage: scripts/setup.sh [demo|test|has-fuzzer], not '$goal'" >&2
     exit 2
     ;;
 esac
@@ -21,12 +22,22 @@ has_command() { command -v "$1" >/dev/null 2>&1; }
 has_header() { echo "#include <$1>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 has_cxx20() { echo '#include <concepts>' | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 has_browser() { has_command chromium || has_command chromium-browser || has_command google-chrome; }
+has_fuzzer() {
+    has_command clang++ &&
+        echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
+        clang++ -fsanitize=fuzzer,address -x c++ - -o /dev/null >/dev/null 2>&1
+}
 has_cmake() {
     has_command cmake || return 1
     local version
     version="$(cmake --version | sed -n '1s/.* \([0-9][0-9.]*\).*/\1/p')"
     [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" = 3.25 ]
 }
+
+if [ "$goal" = has-fuzzer ]; then
+    has_fuzzer
+    exit
+fi
 
 missing=()
 need() { # need PACKAGE REASON PROBE...
@@ -55,6 +66,9 @@ if [ "$goal" = test ]; then
     need clang-format "make format" has_command clang-format
     need clang-tidy "make lint" has_command clang-tidy
     need cppcheck "make lint" has_command cppcheck
+    # 3 MB to fetch beside clang-tidy, which brings the compiler's own libraries.
+    need clang "the fuzzers" has_command clang++
+    need libclang-rt-dev "the fuzzers (libFuzzer)" has_fuzzer
 fi
 
 # Where there is nvcc, the tests of machine code want a disassembler, which not every CUDA toolkit brings. Without it they are

@@ -11,7 +11,18 @@
  * the library and nothing is printed.
  *
  * Structs start with struct_size. Fill them with the matching *_init function, then set what you
- * need: a field that a later version adds is then zero, which always means "not used".
+ * need: a field that a later version adds is then zero, which always means "not used". The library
+ * compares struct_size, all of whose bytes are the caller's, with the size that it knows:
+ * - Smaller: refused, and the message names both sizes. (No struct has grown yet. A version in
+ * which one does will list the older sizes that it still takes.)
+ * - Larger, of an input: taken if all bytes beyond the known ones are 0, else refused, since they
+ * ask for what this library does not have.
+ * - Larger, of an output: taken; the bytes beyond the known ones are set to 0.
+ * - Inside another struct (the recipe and the tensors of a problem): it must be equal.
+ * - Above 16384: refused, since the struct was never initialised.
+ *
+ * The *_init functions cannot see the caller's size: they fill the size that the library knows, so
+ * do not call a newer library's.
  */
 #ifndef QUATT_QUATT_H
 #define QUATT_QUATT_H
@@ -210,15 +221,17 @@ typedef struct quatt_tensors {
     quatt_tensor q_descale, k_descale,
         v_descale; /* f32 scalar, [Hkv] or [B,Hkv]: value = descale * code; e4m3 only; absent = 1 */
     quatt_tensor sink; /* optional f32 [Hq]: one natural-log logit a head, in the denominator only
-                          (so in lse too) */
+                          (so in lse too). Finite, or -inf for none; cpu, emulate
+                          and reference refuse NaN and +inf */
     quatt_tensor block_table; /* room for paged KV; refused by every kernel of this version */
     quatt_tensor
         status_word; /* optional i32 [1]: 0, or bits that say what was wrong with device values */
     quatt_tensor light_mass; /* optional f32, shaped as lse, `reference` only: share of a row's mass
                                 in keys that lie 2^-11 or more below the largest of their aligned 64
                                 keys (E4M3 P keeps them badly) */
-    const int32_t*
-        cu_seqlens_q_host; /* optional host copies: bad values are then refused before the launch */
+    const int32_t* cu_seqlens_q_host; /* optional host copies: bad values are then refused before
+                                         the launch. They must hold what the tensors hold: cpu,
+                                         emulate and reference compare, a GPU goes by the tensors */
     const int32_t* cu_seqlens_k_host;
     quatt_counters* counters; /* optional, `emulate` only */
 } quatt_tensors;

@@ -9,6 +9,7 @@
 
 #include "core/device.hpp"
 #include "core/kernel.hpp"
+#include "core/struct_size.hpp"
 #include "formats/bf16.hpp"
 #include "formats/e4m3.hpp"
 #include "formats/f16.hpp"
@@ -88,21 +89,19 @@ void copy_name(const std::string& s, char* to, std::size_t capacity) {
 }
 
 template <class T>
-Status check_size(const char* name, const T* s) {
+Status check_output(const char* name, const T* s) {
     if (s == nullptr) {
         return null(name);
     }
-    if (s->struct_size < sizeof(T)) {
-        return {QUATT_INVALID_ARGUMENT,
-                text(name, ".struct_size is ", s->struct_size, "; set it to sizeof, ", sizeof(T))};
-    }
-    return {};
+    std::string wrong = core::wrong_output_size(name, s->struct_size, sizeof(T));
+    return wrong.empty() ? Status() : Status(QUATT_INVALID_ARGUMENT, std::move(wrong));
 }
 
 void fill_info(const core::Kernel& k, const core::Choice& c, const quatt_device& asked,
                bool fallback, quatt_plan_info& info) {
     quatt_device ran = asked;
     ran.backend = k.backend;
+    core::clear_beyond(&info, info.struct_size, sizeof info);
     copy_name(k.name, info.kernel, sizeof info.kernel);
     copy_name(core::device_name(ran), info.device, sizeof info.device);
     info.workspace_bytes = c.workspace_bytes;
@@ -322,7 +321,7 @@ quatt_status quatt_query(const quatt_problem* problem, const quatt_device* devic
         if (problem == nullptr || device == nullptr) {
             return null(problem == nullptr ? "problem" : "device");
         }
-        if (Status s = check_size("info", info); !s.ok()) {
+        if (Status s = check_output("info", info); !s.ok()) {
             return s;
         }
         const core::Selection s = core::select(*problem, *device);
@@ -346,8 +345,13 @@ quatt_status quatt_explain(const quatt_problem* problem, const quatt_device* dev
 quatt_status quatt_problem_describe(const quatt_problem* problem, char* text, size_t capacity,
                                     size_t* needed) {
     return guarded([&]() -> Status {
-        if (Status s = check_size("problem", problem); !s.ok()) {
-            return s;
+        if (problem == nullptr) {
+            return null("problem");
+        }
+        if (std::string wrong = core::wrong_input_size("problem", problem, problem->struct_size,
+                                                       sizeof *problem, "quatt_problem_init");
+            !wrong.empty()) {
+            return {QUATT_INVALID_ARGUMENT, std::move(wrong)};
         }
         return copy_text(core::describe(*problem), text, capacity, needed);
     });
@@ -359,8 +363,11 @@ quatt_status quatt_plan_create(const quatt_problem* problem, const quatt_device*
         if (problem == nullptr || device == nullptr || plan == nullptr) {
             return null(problem == nullptr ? "problem" : device == nullptr ? "device" : "plan");
         }
+        *plan = nullptr;  // also where what follows throws
         Result<std::unique_ptr<core::Plan>> made = core::make_plan(*problem, *device);
-        *plan = made.ok() ? new quatt_plan{std::move(*made)} : nullptr;
+        if (made.ok()) {
+            *plan = new quatt_plan{std::move(*made)};
+        }
         return made.status();
     });
 }
@@ -374,7 +381,7 @@ quatt_status quatt_plan_get_info(const quatt_plan* plan, quatt_plan_info* info) 
         if (plan == nullptr) {
             return null("plan");
         }
-        if (Status s = check_size("info", info); !s.ok()) {
+        if (Status s = check_output("info", info); !s.ok()) {
             return s;
         }
         const core::Plan& p = *plan->plan;
@@ -429,7 +436,7 @@ int32_t quatt_kernel_count(void) {
 
 quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
     return guarded([&]() -> Status {
-        if (Status s = check_size("info", info); !s.ok()) {
+        if (Status s = check_output("info", info); !s.ok()) {
             return s;
         }
         if (index < 0 || index >= quatt_kernel_count()) {
@@ -437,6 +444,7 @@ quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
                     text("index is ", index, "; it must be 0 to ", quatt_kernel_count() - 1)};
         }
         const core::Kernel& k = *core::kernels()[static_cast<std::size_t>(index)];
+        core::clear_beyond(info, info->struct_size, sizeof *info);
         info->name = k.name;
         info->device = core::backend_name(k.backend);
         info->compute = k.compute;

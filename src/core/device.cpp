@@ -9,6 +9,8 @@
 #include <charconv>
 #include <thread>
 
+#include "core/struct_size.hpp"
+
 namespace quatt::core {
 namespace {
 
@@ -130,8 +132,10 @@ std::string device_name(const quatt_device& d) {
 }
 
 Reasons check_device(const quatt_device& d) {
-    if (d.struct_size < sizeof d) {
-        return {text("device.struct_size is ", d.struct_size, "; call quatt_device_init first")};
+    if (std::string wrong =
+            wrong_input_size("device", &d, d.struct_size, sizeof d, "quatt_device_init");
+        !wrong.empty()) {
+        return {std::move(wrong)};
     }
     Reasons reasons;
     if (d.backend < 0 || d.backend >= static_cast<int>(kBackends.size())) {
@@ -164,12 +168,16 @@ bool cpu_has_f16c() {
 
 const char* cpu_features() {
 #if defined(__x86_64__) && defined(__GNUC__)
-    static const std::string features = [] {
+    // Not a string: the C interface hands it out, and may neither throw nor fail.
+    static const std::array<char, 128> features = [] {
         __builtin_cpu_init();
-        std::string all;
-        const auto add = [&](const char* name, int has) {
-            if (has != 0) {
-                all += (all.empty() ? "" : " ") + std::string(name);
+        std::array<char, 128> all{};
+        std::size_t used = 0;
+        const auto add = [&](std::string_view name, int has) {
+            if (has != 0 && used + name.size() + 1 < all.size()) {
+                used += used == 0 ? 0 : 1;
+                used += name.copy(all.data() + used, name.size());
+                all[used] = ' ';
             }
         };
         add("SSE4.2", __builtin_cpu_supports("sse4.2"));
@@ -182,9 +190,10 @@ const char* cpu_features() {
         add("AVX512VL", __builtin_cpu_supports("avx512vl"));
         add("AVX512VNNI", __builtin_cpu_supports("avx512vnni"));
         add("AVX512BF16", __builtin_cpu_supports("avx512bf16"));
+        all[used] = 0;
         return all;
     }();
-    return features.c_str();
+    return features.data();
 #else
     return "";
 #endif

@@ -1,6 +1,7 @@
 #include "core/host_call.hpp"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace quatt::core {
@@ -27,6 +28,14 @@ struct Lengths {
     std::int64_t capacity;
 };
 
+struct HostCopy {
+    const char* name;
+    const quatt_tensor* values;
+    const std::int32_t* host;
+};
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 }  // namespace
 
 Status HostCall::check_values() const {
@@ -41,6 +50,24 @@ Status HostCall::check_values() const {
                                   cu->extent[0] > 1 ? cu->stride[0] : 0, s_.segments, capacity)) {
                 reasons.push_back(std::move(fault));
             }
+        }
+    }
+    for (const auto& [name, cu, host] :
+         {HostCopy{"cu_seqlens_q", &t_.cu_seqlens_q, t_.cu_seqlens_q_host},
+          {"cu_seqlens_k", &cu_k, t_.cu_seqlens_k_host}}) {
+        // A kernel takes the tensor's; whoever set the copy may have planned by it.
+        for (std::int64_t i = 0; reasons.empty() && host != nullptr && i <= s_.segments; i++) {
+            if (host[i] != at<std::int32_t>(*cu, i)) {
+                reasons.push_back(text(name, "_host[", i, "] is ", host[i], "; it must be that of ",
+                                       name, ", ", at<std::int32_t>(*cu, i)));
+            }
+        }
+    }
+    for (std::int64_t h = 0; present(t_.sink) && h < s_.heads_q; h++) {
+        if (const float x = at<float>(t_.sink, h); std::isnan(x) || x == kInfinity) {
+            reasons.push_back(text("sink[", h, "] is ", x,
+                                   "; it must be finite, or -infinity for a head without a sink"));
+            break;
         }
     }
     if (reasons.empty() && present(t_.kv_lens)) {

@@ -229,12 +229,14 @@ Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_devi
     }
     auto plan = std::make_unique<Plan>();
     plan->problem = p;
+    plan->problem.struct_size = sizeof plan->problem;  // the copy ends where we know it
     plan->problem.recipe = s.recipe;
     plan->rows.assign(p.rows, p.rows + p.row_count);
     plan->problem.rows = plan->rows.data();
     plan->problem.kernel = nullptr;
     plan->shape = shape_of(p);
     plan->device = d;
+    plan->device.struct_size = sizeof plan->device;
     plan->kernel = s.kernel;
     plan->choice = s.choice;
     plan->fallback = s.fallback;
@@ -243,6 +245,7 @@ Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_devi
     }
     if (s.fallback && p.log != nullptr) {
         quatt_problem without = p;
+        without.struct_size = sizeof without;
         without.allow_fallback = 0;
         const std::string message = text("quatt: fallback to ", s.kernel->name, " with recipe ",
                                          s.recipe.name, ": ", select(without, d).status.message());

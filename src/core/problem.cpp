@@ -8,6 +8,7 @@
 #include <limits>
 #include <string_view>
 
+#include "core/struct_size.hpp"
 #include "recipe/quantize.hpp"
 #include "recipe/recipes.hpp"
 
@@ -80,7 +81,8 @@ bool byte_range(const quatt_tensor& t, Range& range) {
     std::int64_t bytes = 0;
     range = {lo, hi};
     return !__builtin_mul_overflow(elements, size, &bytes) &&
-           !__builtin_add_overflow(hi, size, &range.hi);
+           !__builtin_add_overflow(hi, size, &range.hi) &&
+           !__builtin_sub_overflow(range.hi, lo, &bytes);  // from end to end, too
 }
 
 // Memory of user space: addresses then add and compare as signed numbers.
@@ -130,7 +132,11 @@ bool nested(const Axes& a) {
         if (a.stride[u] <= reach) {
             return false;
         }
-        reach += (a.extent[u] - 1) * a.stride[u];
+        std::int64_t more = 0;  // axes of two tensors together may reach further than either
+        if (__builtin_mul_overflow(a.extent[u] - 1, a.stride[u], &more) ||
+            __builtin_add_overflow(reach, more, &reach)) {
+            return false;
+        }
     }
     return true;
 }
@@ -220,10 +226,12 @@ public:
 
     Reasons run() {
         // One after the other: a struct that is too small ends before the fields of the next.
-        if (!sized("problem", p_.struct_size, sizeof p_, "quatt_problem_init") ||
-            !sized("problem.tensors", t_.struct_size, sizeof t_, "quatt_problem_init") ||
-            !sized("problem.recipe", p_.recipe.struct_size, sizeof p_.recipe,
-                   "quatt_recipe_init")) {
+        if (!sound(wrong_input_size("problem", &p_, p_.struct_size, sizeof p_,
+                                    "quatt_problem_init")) ||
+            !sound(wrong_inner_size("problem.tensors", t_.struct_size, sizeof t_,
+                                    "quatt_problem_init")) ||
+            !sound(wrong_inner_size("problem.recipe", p_.recipe.struct_size, sizeof p_.recipe,
+                                    "quatt_recipe_init"))) {
             return reasons_;
         }
         for (const Field& f : kFields) {
@@ -249,12 +257,12 @@ private:
         reasons_.push_back(text(parts...));
     }
 
-    bool sized(const char* name, std::size_t size, std::size_t least, const char* init) {
-        if (size < least) {
-            fail(name, ".struct_size is ", size, "; it must be at least ", least, ", as ", init,
-                 " sets it");
+    // Takes in what is wrong, where something is. True: nothing.
+    bool sound(std::string wrong) {
+        if (!wrong.empty()) {
+            reasons_.push_back(std::move(wrong));
         }
-        return size >= least;
+        return reasons_.empty();
     }
 
     void tensor_alone(const Field& f) {
@@ -609,9 +617,10 @@ Shape shape_of(const quatt_problem& p) {
 }
 
 Reasons check_call(const quatt_problem& planned, const quatt_tensors& given) {
-    if (given.struct_size < sizeof(quatt_tensors)) {
-        return {text("struct_size of the tensors is ", given.struct_size, "; it must be at least ",
-                     sizeof(quatt_tensors))};
+    if (std::string wrong = wrong_input_size("tensors", &given, given.struct_size, sizeof given,
+                                             "quatt_problem_init");
+        !wrong.empty()) {
+        return {std::move(wrong)};
     }
     Reasons reasons;
     for (const Field& f : kFields) {
@@ -632,6 +641,7 @@ Reasons check_call(const quatt_problem& planned, const quatt_tensors& given) {
     // Alignment, overlap and host lengths depend on this call's pointers.
     quatt_problem now = planned;
     now.tensors = given;
+    now.tensors.struct_size = sizeof now.tensors;  // the copy ends where we know it
     return check_problem(now);
 }
 

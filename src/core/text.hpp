@@ -14,6 +14,8 @@ using Reasons = std::vector<std::string>;
 template <class... Parts>
 [[nodiscard]] std::string text(const Parts&... parts) {
     std::ostringstream out;
+    // Without this a stream that gets no memory ends its text early and says nothing.
+    out.exceptions(std::ios::badbit);
     (out << ... << parts);
     return out.str();
 }

@@ -336,10 +336,126 @@ TEST(StructSize, TooSmallIsRefused) {
     static_cast<quatt_tensors&>(t) = p.tensors;
     t.struct_size = sizeof(quatt_tensors) - 8;
     EXPECT_EQ(plan->run(t, w.span()).code(), QUATT_INVALID_ARGUMENT);
-    expect_parts(quatt_last_error(), {"struct_size of the tensors"});
+    expect_parts(quatt_last_error(),
+                 {"tensors.struct_size is", std::to_string(sizeof(quatt_tensors))});
     quatt_kernel_info kernel{};
     EXPECT_EQ(quatt_kernel_get_info(0, &kernel), QUATT_INVALID_ARGUMENT);
     expect_parts(quatt_last_error(), {"info.struct_size is 0"});
+}
+
+// A struct of this version, and bytes that a later one might add.
+template <class T>
+struct Longer {
+    T known;
+    std::array<unsigned char, 40> beyond{};
+
+    explicit Longer(const T& from) : known(from) { known.struct_size = sizeof(Longer); }
+};
+
+TEST(StructSize, WhatALaterVersionAddsMustBeZero) {
+    Case c(dense());
+    const Problem p = c.problem();
+    const Device d("cpu");
+    Longer<quatt_problem> problem(p);
+    Longer<quatt_device> device(d);
+    Longer<quatt_plan_info> info(PlanInfo{});
+    info.beyond.fill(0xFF);
+    quatt_plan* plan = nullptr;
+    std::size_t needed = 0;
+    ASSERT_EQ(quatt_query(&problem.known, &device.known, &info.known), QUATT_OK)
+        << quatt_last_error();
+    EXPECT_EQ(info.beyond, decltype(info.beyond){}) << "an output says 0 where it knows nothing";
+    EXPECT_EQ(info.known.struct_size, sizeof info);
+    ASSERT_EQ(quatt_problem_describe(&problem.known, nullptr, 0, &needed), QUATT_OK);
+    ASSERT_EQ(quatt_attention(&problem.known, &device.known), QUATT_OK) << quatt_last_error();
+    ASSERT_EQ(quatt_plan_create(&problem.known, &device.known, &plan), QUATT_OK);
+    info.beyond.fill(0xFF);
+    ASSERT_EQ(quatt_plan_get_info(plan, &info.known), QUATT_OK);
+    EXPECT_EQ(info.beyond, decltype(info.beyond){});
+    Longer<quatt_tensors> tensors(p.tensors);
+    Workspace w(info.known.workspace_bytes);
+    EXPECT_EQ(quatt_run(plan, &tensors.known, w.span().data(), w.span().size(), nullptr), QUATT_OK)
+        << quatt_last_error();
+
+    tensors.beyond[3] = 1;
+    EXPECT_EQ(quatt_run(plan, &tensors.known, w.span().data(), w.span().size(), nullptr),
+              QUATT_INVALID_ARGUMENT);
+    expect_parts(quatt_last_error(), {"tensors.struct_size is " + std::to_string(sizeof tensors),
+                                      "byte " + std::to_string(sizeof(quatt_tensors) + 3),
+                                      "knows " + std::to_string(sizeof(quatt_tensors)) + " bytes"});
+    quatt_plan_destroy(plan);
+    problem.beyond.back() = 7;
+    EXPECT_EQ(quatt_query(&problem.known, &d, &info.known), QUATT_INVALID_ARGUMENT);
+    expect_parts(quatt_last_error(), {"problem.struct_size is " + std::to_string(sizeof problem),
+                                      std::to_string(sizeof(quatt_problem))});
+    EXPECT_EQ(quatt_problem_describe(&problem.known, nullptr, 0, &needed), QUATT_INVALID_ARGUMENT);
+    device.beyond[0] = 1;
+    EXPECT_EQ(quatt_query(&p, &device.known, &info.known), QUATT_INVALID_ARGUMENT);
+    expect_parts(quatt_last_error(), {"device.struct_size is " + std::to_string(sizeof device)});
+    info.known.struct_size = 16385;
+    EXPECT_EQ(quatt_query(&p, &d, &info.known), QUATT_INVALID_ARGUMENT);
+    expect_parts(quatt_last_error(), {"info.struct_size is 16385", "16384"});
+}
+
+TEST(HostCopies, OfLengthsMustBeThoseOfTheTensors) {
+    Case c(packed());  // q 0 3 7, k 0 5 11
+    const std::array<std::int32_t, 3> q = {0, 3, 7}, k = {0, 5, 11}, other = {0, 4, 7};
+    for (const char* device : kDevices) {
+        Problem p = c.problem();
+        p.tensors.cu_seqlens_q_host = q.data();
+        p.tensors.cu_seqlens_k_host = k.data();
+        EXPECT_TRUE(run(p, device).ok()) << device;
+        for (const bool of_q : {true, false}) {
+            Problem bad = p;
+            (of_q ? bad.tensors.cu_seqlens_q_host : bad.tensors.cu_seqlens_k_host) = other.data();
+            const Status said = run(bad, device);
+            EXPECT_EQ(said.code(), QUATT_INVALID_ARGUMENT) << device;
+            expect_parts(said.message(), {of_q ? "cu_seqlens_q_host[1] is 4; it must be that of "
+                                                 "cu_seqlens_q, 3"
+                                               : "cu_seqlens_k_host[1] is 4; it must be that of "
+                                                 "cu_seqlens_k, 5"});
+        }
+    }
+}
+
+TEST(Sinks, NaNAndInfinityAreRefused) {
+    constexpr float kFloatInf = std::numeric_limits<float>::infinity();
+    Spec s = dense();
+    s.sink = {1, 2, 3, 4};
+    for (const char* device : kDevices) {
+        for (const float bad : {std::nanf(""), kFloatInf}) {
+            Case c(s);
+            c.sink.set_one({2}, bad);
+            const Status said = run(c.problem(), device);
+            EXPECT_EQ(said.code(), QUATT_INVALID_ARGUMENT) << device;
+            expect_parts(said.message(), {"sink[2] is ", "it must be finite, or -inf"});
+        }
+        Case c(s);
+        c.sink.set_one({2}, -kFloatInf);
+        EXPECT_TRUE(run(c.problem(), device).ok()) << device;
+    }
+}
+
+// Strides whose reach fits 63 bits on either side of the base, but not from end to end; and the one
+// stride that has no absolute value.
+TEST(BadInput, AReachThatOverflowsIsRefused) {
+    constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+    Case c(dense());  // Sq = 5, Hq = 4
+    for (const auto& [token, head] :
+         {std::pair{kMin / 4, std::int64_t{8}}, {kMin / 8 - 1, -(kMin / 6)}}) {
+        Problem p = c.problem();
+        p.tensors.out.data = nullptr;
+        p.tensors.out.dtype = QUATT_E4M3;  // 1 byte: an element's stride is a byte's
+        p.tensors.out.stride[1] = token;
+        p.tensors.out.stride[2] = head;
+        expect_parts(refusal(p, "cpu", QUATT_INVALID_ARGUMENT), {"out is ", "fit 63 bits"});
+    }
+    Problem p = c.problem();
+    p.tensors.out.data = nullptr;
+    p.tensors.out.dtype = QUATT_E4M3;
+    p.tensors.out.extent[1] = 2;
+    p.tensors.out.stride[1] = kMin;
+    expect_parts(refusal(p, "cpu", QUATT_INVALID_ARGUMENT), {"out is ", "fit 63 bits"});
 }
 
 // A struct that says it is small is small: nothing behind its size may be read. The page behind it
@@ -700,8 +816,8 @@ TEST(HugeExtents, AreOutOfMemoryAtTheRun) {
 TEST(HugeExtents, RangesPastTheAddressSpaceAreRefused) {
     Case c(dense());
     // Four steps of two bytes each: just within 63 bits, on their own.
-    for (const std::int64_t stride :
-         {(std::int64_t{1} << 60) - (std::int64_t{1} << 40), -(std::int64_t{1} << 60)}) {
+    constexpr std::int64_t kStride = (std::int64_t{1} << 60) - (std::int64_t{1} << 40);
+    for (const std::int64_t stride : {kStride, -kStride}) {
         Problem p = c.problem();
         p.tensors.q.stride[1] = stride;
         const auto info = query(p, "cpu");

@@ -204,6 +204,76 @@ TEST(PlanLifetime, PlansComeAndGoInManyThreads) {
     EXPECT_EQ(wrong, std::vector<int>(cases.size(), 0));
 }
 
+// Eight callers at once, each by turns: the plan that all share, plans of its own for problems that
+// others have too, queries, and calls that are refused. A caller gets its own bits and its own
+// messages.
+TEST(EightCallers, MixQueriesPlansRunsAndRefusals) {
+    struct Kind {
+        Spec spec;
+        Way way;
+    };
+    std::vector<Kind> kinds;
+    for (const char* recipe : {"fp8", "bf16", "nvfp4", "int8_fp8"}) {
+        kinds.push_back({dense(), {"cpu", recipe}});
+        kinds.push_back({packed(), {"cpu", recipe}});
+    }
+    std::vector<Bits> alone;
+    for (const Kind& kind : kinds) {
+        Case c(kind.spec);
+        alone.push_back(bits_of(c, kind.way));
+    }
+    const Case shared(kinds[0].spec);
+    Case first = shared;
+    Problem p = first.problem(kinds[0].way);
+    p.threads = 3;
+    const auto plan = Plan::create(p, "cpu");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+
+    constexpr std::size_t kCallers = 8;
+    std::vector<std::string> faults(kCallers);
+    std::vector<std::thread> callers;
+    for (std::size_t n = 0; n < kCallers; n++) {
+        callers.emplace_back([&, n] {
+            const auto check = [&](bool holds, const std::string& what) {
+                if (!holds && faults[n].empty()) {
+                    faults[n] = what;
+                }
+            };
+            for (std::size_t turn = 0; turn < 6; turn++) {
+                Case mine = shared;
+                Workspace w(plan->workspace_bytes());
+                const Status ran = plan->run(mine.problem(kinds[0].way).tensors, w.span());
+                check(ran.ok(), ran.message());
+                check(Bits{mine.out.codes(), mine.lse.codes()} == alone[0], "shared plan: bits");
+
+                // Neighbours in the same turn have the same problem, and later another.
+                const std::size_t k = (n / 2 + turn) % kinds.size();
+                Case own(kinds[k].spec);
+                Problem q = own.problem(kinds[k].way);
+                q.threads = 1 + static_cast<std::int32_t>((n + turn) % 3);
+                const auto info = query(q, "cpu");
+                const auto made = Plan::create(q, "cpu");
+                check(info.ok() && made.ok(), "query or plan");
+                if (info.ok() && made.ok()) {
+                    check(made->workspace_bytes() == info->workspace_bytes, "workspace");
+                    check(explain(q, "cpu").find("chosen") != std::string::npos, "explain");
+                    Workspace room(info->workspace_bytes);
+                    check(made->run(q.tensors, room.span()).ok(), "run");
+                    check(Bits{own.out.codes(), own.lse.codes()} == alone[k], "own plan: bits");
+                }
+                q.causal = 100 + static_cast<std::int32_t>(n);
+                check(query(q, "cpu").status().message().find(
+                          "causal is " + std::to_string(q.causal)) != std::string::npos,
+                      "a message of another caller");
+            }
+        });
+    }
+    for (std::thread& t : callers) {
+        t.join();
+    }
+    EXPECT_EQ(faults, std::vector<std::string>(kCallers));
+}
+
 // What a plan was made from may change and go.
 TEST(PlanLifetime, APlanKeepsWhatItNeeds) {
     Spec s;

@@ -327,6 +327,17 @@ inline std::vector<Fault> problem_faults() {
     add("tensors without struct_size", kInvalid,
         {"problem.tensors.struct_size is 0", "quatt_problem_init"},
         [](Problem& p) { p.tensors.struct_size = 0; });
+    // Inside a problem the next field begins where the library's struct ends.
+    add("recipe of a later version", kInvalid,
+        {"problem.recipe.struct_size is " + std::to_string(sizeof(quatt_recipe) + 8),
+         "it must be " + std::to_string(sizeof(quatt_recipe))},
+        [](Problem& p) { p.recipe.struct_size += 8; });
+    add("tensors of a later version", kInvalid,
+        {"problem.tensors.struct_size is " + std::to_string(sizeof(quatt_tensors) + 8),
+         "it must be " + std::to_string(sizeof(quatt_tensors))},
+        [](Problem& p) { p.tensors.struct_size += 8; });
+    add("problem of no version", kInvalid, {"problem.struct_size is 1152921504606846976", "16384"},
+        [](Problem& p) { p.struct_size = std::size_t{1} << 60; });
     add("recipe with an unknown format", kInvalid,
         {"recipe.k.format is 99", "one of QUATT_FORMAT_F32"},
         [](Problem& p) { p.recipe.k.format = 99; });
