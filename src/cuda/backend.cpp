@@ -188,14 +188,19 @@ Choice choose_wgmma(const quatt_problem& p, const Shape& s, const quatt_device& 
     return c;
 }
 
-Status check_alignment(const core::Plan& plan, const Call& call) {
+Status prepare_call(const core::Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace,
+                    Schedule schedule, Call& call) {
     // The plan was made for the alignment of its own pointers, or for 16 bytes where it had none.
     const Call planned = make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors);
+    call = make_call(plan.problem, plan.shape, plan.device, t);
     if (planned.is_direct && !call.is_direct) {
         return {QUATT_INVALID_ARGUMENT,
                 text("q, k or v is less aligned than the plan was made for; make the plan with "
                      "these pointers, or align them to 16 bytes")};
     }
+    call.schedule = schedule;
+    call.is_direct = planned.is_direct;
+    call.workspace = workspace.data();
     return {};
 }
 

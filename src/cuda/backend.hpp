@@ -45,6 +45,8 @@ void refuse_wgmma(const quatt_problem& p, const quatt_device& d, core::Reasons& 
                                         const quatt_device& d);
 [[nodiscard]] Call make_call(const quatt_problem& p, const core::Shape& s, const quatt_device& d,
                              const quatt_tensors& t);
-[[nodiscard]] Status check_alignment(const core::Plan& plan, const Call& call);
+// The call of a plan with these tensors; refuses tensors that are less aligned than the plan's.
+[[nodiscard]] Status prepare_call(const core::Plan& plan, const quatt_tensors& t,
+                                  std::span<std::byte> workspace, Schedule schedule, Call& call);
 
 }  // namespace quatt::cuda

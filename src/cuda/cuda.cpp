@@ -44,14 +44,10 @@ void refuse_emulated_wgmma(const quatt_problem& p, const quatt_device& d, Reason
 template <cuda::Schedule Schedule>
 Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace,
                   void* stream) {
-    cuda::Call call = cuda::make_call(plan.problem, plan.shape, plan.device, t);
-    if (Status s = cuda::check_alignment(plan, call); !s.ok()) {
+    cuda::Call call{};
+    if (Status s = cuda::prepare_call(plan, t, workspace, Schedule, call); !s.ok()) {
         return s;
     }
-    call.schedule = Schedule;
-    call.is_direct =
-        cuda::make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors).is_direct;
-    call.workspace = workspace.data();
     const cuda::NativeResult r = cuda::run_native(call, plan.device.ordinal, stream);
     if (r.error != 0) {
         return {QUATT_DEVICE_ERROR, text(r.where, ": CUDA error ", r.error, ", ", r.message)};

@@ -5,15 +5,16 @@
 #include "cuda/backend.hpp"
 #include "cuda/chain.cuh"
 
-namespace quatt::warp_mma {
-inline namespace simt_abi {
-
+// Every schedule has launch_attention and Params of its own.
 #define QUATT_DEFINE(name, ...)                                                                  \
     void attention_##name(tile::Launcher& launcher, const Params& params, u32 multiprocessors) { \
         launch_attention<__VA_ARGS__>(launcher, params, multiprocessors);                        \
     }
+
+namespace quatt::warp_mma {
+inline namespace simt_abi {
+
 QUATT_WARP_MMA_INSTANCES(QUATT_DEFINE)
-#undef QUATT_DEFINE
 
 }  // namespace simt_abi
 }  // namespace quatt::warp_mma
@@ -21,15 +22,12 @@ QUATT_WARP_MMA_INSTANCES(QUATT_DEFINE)
 namespace quatt::wgmma {
 inline namespace simt_abi {
 
-#define QUATT_DEFINE(name, ...)                                                                  \
-    void attention_##name(tile::Launcher& launcher, const Params& params, u32 multiprocessors) { \
-        launch_attention<__VA_ARGS__>(launcher, params, multiprocessors);                        \
-    }
 QUATT_WGMMA_INSTANCES(QUATT_DEFINE)
-#undef QUATT_DEFINE
 
 }  // namespace simt_abi
 }  // namespace quatt::wgmma
+
+#undef QUATT_DEFINE
 
 namespace quatt::core {
 namespace {
@@ -39,14 +37,10 @@ constexpr std::int32_t kBlocks =
 
 template <cuda::Schedule Schedule>
 Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace, void*) {
-    cuda::Call call = cuda::make_call(plan.problem, plan.shape, plan.device, t);
-    if (Status s = cuda::check_alignment(plan, call); !s.ok()) {
+    cuda::Call call{};
+    if (Status s = cuda::prepare_call(plan, t, workspace, Schedule, call); !s.ok()) {
         return s;
     }
-    call.schedule = Schedule;
-    call.is_direct =
-        cuda::make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors).is_direct;
-    call.workspace = workspace.data();
     call.blocks = kBlocks;
     tile::Launcher launcher;
     launcher.options.workers = static_cast<std::uint32_t>(plan.choice.threads);

@@ -25,48 +25,41 @@ std::uint32_t magnitude(float x) {
 // NOTE: 16-bit codes go through a copy: they may be unaligned, and bytes have no type of their own.
 constexpr std::int64_t kPiece = 64;
 
+template <class Format>
+QUATT_INLINE void decode_16(const std::byte* codes, std::int64_t n, float* out) {
+    for (std::int64_t d0 = 0; d0 < n; d0 += kPiece) {
+        const std::int64_t count = n - d0 < kPiece ? n - d0 : kPiece;
+        std::uint16_t c[kPiece];
+        std::memcpy(c, codes + 2 * d0, static_cast<std::size_t>(2 * count));
+        for (std::int64_t d = 0; d < count; d++) {
+            out[d0 + d] = Format::decode(c[d]);
+        }
+    }
+}
+
+template <class Format>
+QUATT_INLINE void encode_16(const float* x, std::int64_t n, std::byte* to) {
+    for (std::int64_t d0 = 0; d0 < n; d0 += kPiece) {
+        const std::int64_t count = n - d0 < kPiece ? n - d0 : kPiece;
+        std::uint16_t c[kPiece];
+        for (std::int64_t d = 0; d < count; d++) {
+            c[d] = Format::encode(x[d0 + d]);
+        }
+        std::memcpy(to + 2 * d0, c, static_cast<std::size_t>(2 * count));
+    }
+}
+
 QUATT_CLONES void decode_bf16(const std::byte* codes, std::int64_t n, float* out) {
-    for (std::int64_t d0 = 0; d0 < n; d0 += kPiece) {
-        const std::int64_t count = n - d0 < kPiece ? n - d0 : kPiece;
-        std::uint16_t c[kPiece];
-        std::memcpy(c, codes + 2 * d0, static_cast<std::size_t>(2 * count));
-        for (std::int64_t d = 0; d < count; d++) {
-            out[d0 + d] = Bf16::decode(c[d]);
-        }
-    }
+    decode_16<Bf16>(codes, n, out);
 }
-
 QUATT_CLONES void decode_f16(const std::byte* codes, std::int64_t n, float* out) {
-    for (std::int64_t d0 = 0; d0 < n; d0 += kPiece) {
-        const std::int64_t count = n - d0 < kPiece ? n - d0 : kPiece;
-        std::uint16_t c[kPiece];
-        std::memcpy(c, codes + 2 * d0, static_cast<std::size_t>(2 * count));
-        for (std::int64_t d = 0; d < count; d++) {
-            out[d0 + d] = F16::decode(c[d]);
-        }
-    }
+    decode_16<F16>(codes, n, out);
 }
-
 QUATT_CLONES void encode_bf16(const float* x, std::int64_t n, std::byte* to) {
-    for (std::int64_t d0 = 0; d0 < n; d0 += kPiece) {
-        const std::int64_t count = n - d0 < kPiece ? n - d0 : kPiece;
-        std::uint16_t c[kPiece];
-        for (std::int64_t d = 0; d < count; d++) {
-            c[d] = Bf16::encode(x[d0 + d]);
-        }
-        std::memcpy(to + 2 * d0, c, static_cast<std::size_t>(2 * count));
-    }
+    encode_16<Bf16>(x, n, to);
 }
-
 QUATT_CLONES void encode_f16(const float* x, std::int64_t n, std::byte* to) {
-    for (std::int64_t d0 = 0; d0 < n; d0 += kPiece) {
-        const std::int64_t count = n - d0 < kPiece ? n - d0 : kPiece;
-        std::uint16_t c[kPiece];
-        for (std::int64_t d = 0; d < count; d++) {
-            c[d] = F16::encode(x[d0 + d]);
-        }
-        std::memcpy(to + 2 * d0, c, static_cast<std::size_t>(2 * count));
-    }
+    encode_16<F16>(x, n, to);
 }
 
 QUATT_CLONES void encode_e4m3(const float* x, std::int64_t n, std::byte* to) {

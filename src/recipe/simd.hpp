@@ -13,6 +13,8 @@
 #else
 #define QUATT_CLONES
 #endif
+// Inlined into each of the three.
+#define QUATT_INLINE [[gnu::always_inline]] inline
 
 namespace quatt::recipe {
 

@@ -14,15 +14,13 @@
 #include "formats/f16.hpp"
 #include "formats/platform.hpp"
 #include "formats/ue4m3.hpp"
+#include "recipe/simd.hpp"
 
 namespace quatt::recipe {
 
 inline constexpr float kNoReference = -1e30f;
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
-
-// Inlined into each clone of a function that has several (simd.hpp).
-#define QUATT_INLINE [[gnu::always_inline]] inline
 
 // 2^x within 2 ulp, without a library call so that loops vectorise. NaN stays; results below 2^-149
 // are 0.

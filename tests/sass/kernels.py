@@ -43,7 +43,7 @@ ARITHMETIC = ("bf16", "f16", "fp8")
 
 def instance_of(symbol):
     """"fp8_128_block_scaled", "pack_q<Bf16, 128, true>", ... of a mangled kernel name."""
-    if match := re.search(r"5wgmma\w*?9attentionIN\w*?6ConfigILj(\d+)ELj3E", symbol):
+    if match := re.search(r"5wgmma\w*?9attentionIN\w*?6ConfigILj(\d+)ELN", symbol):
         return f"wgmma_fp8_{match.group(1)}"
     if match := re.search(r"9attentionIN\w*?6ConfigILN\w*?10ArithmeticE(\d)ELj(\d+)ELN\w*?4AtomE(\d)E", symbol):
         arithmetic, dim, atom = (int(group) for group in match.groups())

@@ -7,7 +7,7 @@ namespace {
 using wgmma::Mutant;
 
 template <Mutant M>
-constexpr cuda::Start kMutant = {.wgmma = wgmma::launch_attention<wgmma::Config<64, 3, 3, M>>};
+constexpr cuda::Start kMutant = {.wgmma = wgmma::launch_attention<wgmma::Config<64, M>>};
 
 TEST(Mutants, NoneIsTheKernel) {
     Case c = usual_case("fp8");

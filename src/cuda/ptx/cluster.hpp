@@ -2,7 +2,7 @@
 // memory. sm_90 and newer.
 #pragma once
 
-#include "cuda/ptx/mbarrier.hpp"
+#include "cuda/ptx/copy.hpp"
 
 namespace quatt::ptx {
 inline namespace QUATT_ABI {
@@ -73,10 +73,7 @@ QUATT_DEV void bulk_load_multicast(Shared to, Global<const T> from, u32 bytes, S
     quatt_multicast_needs_sm_90a();
 #endif
 #else
-    if (bytes % 16 != 0)
-        return simt::block().report(simt::Fault::kBadOperand, site,
-                                    "bulk copy of " + std::to_string(bytes) + " bytes");
-    if (to.check(0, bytes, 16, "bulk load", site) && from.check(0, bytes, 16, "bulk load", site))
+    if (host::check_bulk("bulk load", to, from, bytes, site))
         simt::block().bulk_load_multicast(to.address(), reinterpret_cast<const u8*>(from.data()),
                                           bytes, barrier.address(), ranks, site);
 #endif

@@ -58,6 +58,23 @@ QUATT_DEV void cp_async_wait([[maybe_unused]] Site site = Site::current()) {
 extern "C" __device__ void quatt_cp_async_bulk_needs_sm_90();
 #endif
 
+#if !defined(__CUDACC__)
+namespace host {
+
+// Whether `bytes` may go in bulk from one view to the other; reports what is wrong.
+template <class To, class From>
+bool check_bulk(const char* what, To to, From from, u32 bytes, Site site) {
+    if (bytes % 16 != 0) {
+        simt::block().report(simt::Fault::kBadOperand, site,
+                             "bulk copy of " + std::to_string(bytes) + " bytes");
+        return false;
+    }
+    return to.check(0, bytes, 16, what, site) && from.check(0, bytes, 16, what, site);
+}
+
+}  // namespace host
+#endif
+
 // cp.async.bulk, global to shared: `bytes`, a multiple of 16, counted by `barrier`; by one thread.
 // PTX ISA 9.7.9.25.4.1
 template <class T>
@@ -76,10 +93,7 @@ QUATT_DEV void bulk_load(Shared to, Global<const T> from, u32 bytes, Shared barr
     quatt_cp_async_bulk_needs_sm_90();
 #endif
 #else
-    if (bytes % 16 != 0)
-        return simt::block().report(simt::Fault::kBadOperand, site,
-                                    "bulk copy of " + std::to_string(bytes) + " bytes");
-    if (to.check(0, bytes, 16, "bulk load", site) && from.check(0, bytes, 16, "bulk load", site))
+    if (host::check_bulk("bulk load", to, from, bytes, site))
         simt::block().bulk_load(to.address(), reinterpret_cast<const u8*>(from.data()), bytes,
                                 barrier.address(), site);
 #endif
@@ -98,10 +112,7 @@ QUATT_DEV void bulk_store(Global<T> to, Shared from, u32 bytes,
     quatt_cp_async_bulk_needs_sm_90();
 #endif
 #else
-    if (bytes % 16 != 0)
-        return simt::block().report(simt::Fault::kBadOperand, site,
-                                    "bulk copy of " + std::to_string(bytes) + " bytes");
-    if (to.check(0, bytes, 16, "bulk store", site) && from.check(0, bytes, 16, "bulk store", site))
+    if (host::check_bulk("bulk store", to, from, bytes, site))
         simt::block().bulk_store(reinterpret_cast<u8*>(to.data()), from.address(), bytes, site);
 #endif
 }

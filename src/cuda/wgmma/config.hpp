@@ -31,22 +31,20 @@ enum class Mutant {
     kNoFlush
 };
 
-// Groups: warpgroups that compute, 64 query rows each. Stages: pairs of tiles of K and V in shared
-// memory.
-template <u32 Dim, u32 Groups = 3, u32 Stages = 3, Mutant F = Mutant::kNone>
+template <u32 Dim, Mutant F = Mutant::kNone>
 struct Config {
     static constexpr Mutant kMutant = F;
-    static constexpr u32 kDim = Dim;  // 64 or 128; smaller heads are padded with zeros
-    static constexpr u32 kGroups = Groups;
+    static constexpr u32 kDim = Dim;   // 64 or 128; smaller heads are padded with zeros
+    static constexpr u32 kGroups = 3;  // warpgroups that compute
     static constexpr u32 kKeys = tile::kKeyTile;
-    static constexpr u32 kStages = Stages;
+    static constexpr u32 kStages = 3;  // pairs of tiles of K and V in shared memory
     static constexpr u32 kGroupThreads = 128;
     static constexpr u32 kThreads = kGroupThreads * (kGroups + 1);  // the last group loads
     static constexpr u32 kGroupRows = 64, kRows = kGroupRows * kGroups;
     static constexpr u32 kWarps = 4 * kGroups;  // that compute
     // Registers a thread: 64 K in all, of which a block of n threads starts with an n-th each.
-    static constexpr u32 kConsumerRegisters = kGroups == 2 ? 240 : 160;
-    static constexpr u32 kLoaderRegisters = kGroups == 2 ? 24 : 32;
+    static constexpr u32 kConsumerRegisters = 160;
+    static constexpr u32 kLoaderRegisters = 32;
 
     static constexpr u32 kScoreRegisters = kKeys / 2, kOutRegisters = kDim / 2;
     static constexpr u32 kKSteps = kDim / 32, kPSteps = kKeys / 32;

@@ -307,7 +307,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         };
 
         float s[C::kScoreRegisters];
-        // Asks for the scores of the tile in `stage`.
+        // Asks for the scores of the tile whose K this is.
         const auto issue_scores = [&](ptx::u64 k) {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kKSteps; i++) {
@@ -322,7 +322,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             scaled[0] = factor[0] * k_scale;
             scaled[1] = factor[1] * k_scale;
         };
-        // Asks for O += P V of the tile in stage `from`.
+        // Asks for O += P V of the tile whose V^T this is.
         const auto issue_values = [&](const u32(&pf)[C::kPSteps][4], ptx::u64 v) {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kPSteps; i++) {

@@ -11,7 +11,7 @@ namespace quatt::wgmma {
 inline namespace QUATT_ABI {
 
 // Query rows of an item of work, in every instance: what `plan` cuts the rows into.
-inline constexpr u32 kRowsPerItem = 192;
+inline constexpr u32 kRowsPerItem = Config<128>::kRows;
 
 // One block a multiprocessor; each takes items until none is left.
 template <class C>
