@@ -1,6 +1,9 @@
-// The FP8 accumulator of Hopper's tensor cores, as measured: products and C are cut toward zero at
-// 13 fraction bits below the largest exponent among them and summed exactly; then the sum is cut at
-// 13 fraction bits of its own.
+// The FP8 accumulator of Hopper's tensor cores. A product of two codes has the sum of their
+// exponents as its own (its significand is below 4, and not normalised; a subnormal code has the
+// exponent -6). Products and C are cut toward zero at 13 fraction bits below the largest of these
+// exponents and summed exactly; then the sum is cut at 13 fraction bits of its own. The model of
+// exponents is that of MMA-Sim (github.com/microsoft/MMA-Sim, "T-FDPA" with F = 13 and RZ-E8M13 for
+// FP8 wgmma); tests/ptx/native compares it with the card, bit for bit.
 #pragma once
 #include <cstdint>
 
@@ -13,99 +16,119 @@ inline constexpr std::int64_t kHopperStep = 32;  // products of one step along K
 
 namespace detail {
 
-inline constexpr std::int32_t kHopperUncut = 40;  // see hopper_step
-inline constexpr std::int32_t kNotFinite = 0xFF;
+inline constexpr std::int32_t kExponentMask = 0x7F800000, kBias = 127 << 23;
+inline constexpr std::int32_t kNoProduct = -0x20000000;  // as an exponent: of a product with 0
 
-[[nodiscard]] inline std::int32_t exponent_bits(float x) {
-    return static_cast<std::int32_t>(bit_cast<std::uint32_t>(x) >> 23 & 0xFF);
+// Exponents are fields of a float in place: biased, times 2^23.
+[[nodiscard]] inline std::int32_t field(float x) {
+    return static_cast<std::int32_t>(bit_cast<std::uint32_t>(x)) & kExponentMask;
 }
-[[nodiscard]] inline std::int32_t magnitude_bits(float x) {
-    return static_cast<std::int32_t>(bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
+// Of a code's value.
+[[nodiscard]] inline std::int32_t code_exponent(float x) {
+    constexpr std::int32_t kLeast = (127 - 6) << 23;
+    const std::int32_t e = field(x);
+    return e == 0 ? kNoProduct : e < kLeast ? kLeast : e;
 }
 // Without the bits below 13 of the fraction.
 [[nodiscard]] inline float cut(float x) {
     return bit_cast<float>(bit_cast<std::uint32_t>(x) & ~((1u << (23 - kHopperFractionBits)) - 1));
 }
-[[nodiscard]] inline float power_of_two(std::int32_t e) {
-    return bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+// The largest exponent is of C alone and so small that nothing but C counts: no product of E4M3
+// codes is between 0 and 2^-18, and below this field scales would overflow.
+inline constexpr std::int32_t kTiny = 60 << 23;
+
+// 2^13 below 2^e and its inverse, for the field of 2^e: units of a sum.
+[[nodiscard]] inline float units_of(std::int32_t top) {
+    return bit_cast<float>(2 * kBias - top + (kHopperFractionBits << 23));
+}
+[[nodiscard]] inline float unit_of(std::int32_t top) {
+    return bit_cast<float>(top - (kHopperFractionBits << 23));
 }
 
 }  // namespace detail
 
-// c + sum of a[i * a_stride] * b[i * b_stride], n <= 32. Products of two 8-bit floats are exact in
-// fp32.
+// c + sum of a[i * a_stride] * b[i * b_stride], n <= 32, a and b values of E4M3 codes.
 [[nodiscard]] inline float hopper_step(float c, const float* a, std::int64_t a_stride,
                                        const float* b, std::int64_t b_stride, std::int64_t n) {
-    float terms[kHopperStep + 1];
-    terms[n] = c;
-    std::int32_t top = detail::exponent_bits(c);
+    std::int32_t top = detail::field(c);
+    bool is_finite = top != detail::kExponentMask;
     for (std::int64_t i = 0; i < n; i++) {
-        terms[i] = a[i * a_stride] * b[i * b_stride];
-        const std::int32_t e = detail::exponent_bits(terms[i]);
-        top = e > top ? e : top;
+        const float x = a[i * a_stride], y = b[i * b_stride];
+        is_finite = is_finite && detail::field(x) != detail::kExponentMask &&
+                    detail::field(y) != detail::kExponentMask;
+        if (x != 0 && y != 0) {
+            const std::int32_t e =
+                detail::code_exponent(x) + detail::code_exponent(y) - detail::kBias;
+            top = e > top ? e : top;
+        }
     }
-    // Not finite; or so small that no bit is cut (and scaling would overflow).
-    if (top == detail::kNotFinite || top < detail::kHopperUncut) {
-        float sum = 0;
-        for (std::int64_t i = 0; i <= n; i++) {
-            sum += terms[i];
+    if (!is_finite) {
+        float sum = c;
+        for (std::int64_t i = 0; i < n; i++) {
+            sum += a[i * a_stride] * b[i * b_stride];
         }
         return sum;
     }
-    // Units of 2^(top - 127 - 13): terms are below 2^14 of them, so 33 fit an int.
-    const std::int32_t shift = kHopperFractionBits - (top - 127);
-    const float scale = detail::power_of_two(shift);
-    std::int32_t sum = 0;
-    for (std::int64_t i = 0; i <= n; i++) {
-        sum += static_cast<std::int32_t>(terms[i] * scale);
+    if (top < detail::kTiny) {
+        return detail::cut(0.0f + c);
     }
-    return detail::cut(static_cast<float>(sum)) * detail::power_of_two(-shift);
+    // Terms are below 2^15 units, so 33 fit an int, and their sum a float.
+    const float units = detail::units_of(top);
+    std::int32_t sum = static_cast<std::int32_t>(c * units);
+    for (std::int64_t i = 0; i < n; i++) {
+        sum += static_cast<std::int32_t>(a[i * a_stride] * b[i * b_stride] * units);
+    }
+    return detail::cut(static_cast<float>(sum)) * detail::unit_of(top);
 }
 
-// c[j] = hopper_step(c[j], a, 1, b + j, n, 32) for j < n, bit for bit, where n is a multiple of 8
-// and a and b hold values of E4M3 codes. Its loops are over j and have no branches, so that they
-// vectorise.
+// c[j] = hopper_step(c[j], a, 1, b + j, n, 32) for j < n, bit for bit, where n is a multiple of 8.
+// Its loops are over j and have no branches, so that they vectorise.
 inline void hopper_row(float* c, const float* a, const float* b, std::int64_t n) {
     constexpr std::int64_t kWidth = 8;
+    std::int32_t a_exponent[kHopperStep];
+    bool is_a_finite = true;
+    for (std::int64_t i = 0; i < kHopperStep; i++) {
+        a_exponent[i] = detail::code_exponent(a[i]) - detail::kBias;
+        is_a_finite = is_a_finite && detail::field(a[i]) != detail::kExponentMask;
+    }
     for (std::int64_t first = 0; first < n; first += kWidth) {
-        float terms[kHopperStep][kWidth], sums[kWidth], scale[kWidth], unit[kWidth];
-        std::int32_t top[kWidth], units[kWidth];
+        float scale[kWidth], unit[kWidth];
+        std::int32_t top[kWidth], largest[kWidth], units[kWidth];
         for (std::int64_t j = 0; j < kWidth; j++) {
-            sums[j] = c[first + j];
-            top[j] = detail::magnitude_bits(sums[j]);
+            largest[j] = top[j] = detail::field(c[first + j]);
         }
         for (std::int64_t i = 0; i < kHopperStep; i++) {
             for (std::int64_t j = 0; j < kWidth; j++) {
-                const float term = a[i] * b[i * n + first + j];
-                const std::int32_t magnitude = detail::magnitude_bits(term);
-                terms[i][j] = term;
-                top[j] = magnitude > top[j] ? magnitude : top[j];
+                const std::int32_t e = detail::code_exponent(b[i * n + first + j]);
+                const std::int32_t sum = a_exponent[i] + e;
+                top[j] = sum > top[j] ? sum : top[j];
+                largest[j] = e > largest[j] ? e : largest[j];
             }
         }
-        bool is_finite = true;
+        bool is_finite = is_a_finite;
         for (std::int64_t j = 0; j < kWidth; j++) {
-            const std::int32_t exponent = top[j] >> 23;
-            is_finite = is_finite && exponent != detail::kNotFinite;
-            // Below kHopperUncut all products are 0: those of E4M3 are at least 2^-18.
-            const std::int32_t shift =
-                exponent < detail::kHopperUncut ? 0 : kHopperFractionBits - (exponent - 127);
-            scale[j] = detail::power_of_two(shift);
-            unit[j] = detail::power_of_two(-shift);
+            is_finite = is_finite && largest[j] != detail::kExponentMask;
+            const std::int32_t at = top[j] < detail::kTiny ? detail::kBias : top[j];
+            scale[j] = detail::units_of(at);
+            unit[j] = detail::unit_of(at);
         }
         if (!is_finite) {
-            for (std::int64_t j = first; j < first + kWidth; j++)
+            for (std::int64_t j = first; j < first + kWidth; j++) {
                 c[j] = hopper_step(c[j], a, 1, b + j, n, kHopperStep);
+            }
             continue;
         }
-        for (std::int64_t j = 0; j < kWidth; j++)
-            units[j] = static_cast<std::int32_t>(sums[j] * scale[j]);
+        for (std::int64_t j = 0; j < kWidth; j++) {
+            units[j] = static_cast<std::int32_t>(c[first + j] * scale[j]);
+        }
         for (std::int64_t i = 0; i < kHopperStep; i++) {
-            for (std::int64_t j = 0; j < kWidth; j++)
-                units[j] += static_cast<std::int32_t>(terms[i][j] * scale[j]);
+            for (std::int64_t j = 0; j < kWidth; j++) {
+                units[j] += static_cast<std::int32_t>(a[i] * b[i * n + first + j] * scale[j]);
+            }
         }
         for (std::int64_t j = 0; j < kWidth; j++) {
             const float sum = detail::cut(static_cast<float>(units[j])) * unit[j];
-            c[first + j] = top[j] >> 23 < detail::kHopperUncut ? 0.0f + sums[j] : sum;
+            c[first + j] = top[j] < detail::kTiny ? detail::cut(0.0f + c[first + j]) : sum;
         }
     }
 }

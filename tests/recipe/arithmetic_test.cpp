@@ -99,11 +99,11 @@ TEST(Exp2Fast, NeverFallsWhereItsArgumentRises) {
 // ----------------------------------------------------------------------------------- hopper_step
 
 double exact_step(float c, const std::vector<float>& a, const std::vector<float>& b) {
-    std::vector<double> terms;
+    std::vector<oracle::CodePair> pairs;
     for (std::size_t i = 0; i < a.size(); i++) {
-        terms.push_back(static_cast<double>(a[i]) * static_cast<double>(b[i]));
+        pairs.push_back({static_cast<double>(a[i]), static_cast<double>(b[i])});
     }
-    return oracle::hopper_sum(static_cast<double>(c), terms);
+    return oracle::hopper_sum(static_cast<double>(c), pairs);
 }
 
 float step(float c, const std::vector<float>& a, const std::vector<float>& b) {
@@ -122,6 +122,13 @@ TEST(HopperStep, ByHand) {
     EXPECT_EQ(step(0x1p-10f, {16}, {16}), 256.0f) << "a sum forgets what is 2^14 below a product";
     EXPECT_EQ(step(-256, {16}, {16}), 0.0f);
     EXPECT_EQ(step(0, {0, -0.0f}, {448, 448}), 0.0f);
+    // 1.5 * 1.5 = 2.25 has the exponent 0, so 2^-13 stays beside it, and the sum is cut at 2^-12.
+    EXPECT_EQ(step(0x1p-13f, {1.5f, 1}, {1.5f, 0x1p-13f}), 2.25f + 0x1p-12f);
+    EXPECT_EQ(step(0x1p-13f, {1, 1}, {2.25f, 0x1p-13f}), 2.25f) << "2.25 * 1 has the exponent 1";
+    // Subnormal codes have the exponent -6, also where the product is smaller.
+    EXPECT_EQ(step(0x1p-33f, {0x1p-9f}, {1}), 0x1p-9f) << "beside 2^-6, 2^-19 is the last bit";
+    EXPECT_EQ(step(0x1p-22f, {0x1p-9f}, {1}), 0x1p-9f);
+    EXPECT_EQ(step(0x1p-19f, {0x1p-9f}, {1}), 0x1p-9f + 0x1p-19f);
     // 1.5 + 2^-13 + 1.5: the sum is above 2, where the last bit is 2^-12. Read off an H200: sums of
     // more than 14 bits come back with the lower ones missing, never rounded up.
     EXPECT_EQ(step(1.5f + 0x1p-13f, {1.5f}, {1}), 3.0f) << "the sum is cut too";
@@ -216,14 +223,13 @@ RC_GTEST_PROP(HopperStep, StridesSelectTheOperands, ()) {
     RC_ASSERT(hopper_step(1, a.data(), sa, b.data(), sb, n) == step(1, pa, pb));
 }
 
-TEST(HopperStep, TinyAccumulatorsAreLeftWhole) {
-    // Below 2^-87 nothing is cut, lest the units overflow: products of codes are 0 or at least
-    // 2^-18, so nothing real is that small.
-    for (const float c : {0x1.23456p-88f, 0x1.8p-140f, std::numeric_limits<float>::denorm_min()}) {
-        EXPECT_EQ(step(c, {0, 0}, {1, 2}), c);
+TEST(HopperStep, TinyAccumulators) {
+    // Beside them no product of codes is anything but 0.
+    EXPECT_EQ(step(0x1.23456p-88f, {0, 0}, {1, 2}), 0x1.234p-88f);
+    EXPECT_EQ(step(0x1.8p-140f, {0}, {0}), 0) << "a subnormal number has fewer bits";
+    for (const float c : {0x1.23456p-80f, 0x1.8p-100f}) {
+        EXPECT_EQ(static_cast<double>(step(c, {0}, {0})), exact_step(c, {0}, {0}));
     }
-    EXPECT_EQ(static_cast<double>(step(0x1.23456p-80f, {0}, {0})),
-              exact_step(0x1.23456p-80f, {0}, {0}));
 }
 
 }  // namespace

@@ -216,17 +216,20 @@ private:
         const double scale = static_cast<double>(x_.softmax_scale) / std::log(2.0);
         for (std::int64_t j = 0; j < x_.k_len; j++) {
             double sum = 0, size = 0;
-            std::vector<double> terms;
+            std::vector<oracle::CodePair> codes;
             for (std::int64_t d = 0; d < x_.dim; d++) {
                 const double mean = r_.q_mean_term != 0 ? q_.coded_mean(i, d) * q_.norm(i) : 0;
                 const double term = hopper_scores() ? q_.code(i, d) * k_.code(j, d)
                                                     : (q_.centred(i, d) + mean) * k_.centred(j, d);
                 sum += term;
                 size += std::fabs(term);
-                terms.push_back(term);
-                if (hopper_scores() && (terms.size() == 32 || d == x_.dim - 1)) {
-                    hopper_ = oracle::hopper_sum(d < 32 ? 0 : hopper_, terms);
-                    terms.clear();
+                if (!hopper_scores()) {
+                    continue;
+                }
+                codes.push_back({q_.code(i, d), k_.code(j, d)});
+                if (codes.size() == 32 || d == x_.dim - 1) {
+                    hopper_ = oracle::hopper_sum(d < 32 ? 0 : hopper_, codes);
+                    codes.clear();
                 }
             }
             // Channels are padded to a multiple of 64; a step of zeros cuts the sum once more.
@@ -258,7 +261,7 @@ private:
                     std::vector<double>& o, std::vector<double>& size,
                     std::vector<double>& loose) const {
         for (std::size_t d = 0; d < o.size(); d++) {
-            std::vector<double> terms;
+            std::vector<oracle::CodePair> codes;
             for (std::size_t j = 0; j < x.p.size(); j++) {
                 const std::int64_t key = tile + static_cast<std::int64_t>(j);
                 // Codes of V: its fp32 scales and norm come in at the end.
@@ -268,17 +271,19 @@ private:
                                                 ? v_.scale(key, static_cast<std::int64_t>(d))
                                                 : 1)
                                      : 0;
-                terms.push_back(x.p[j] == 0 ? 0 : x.p[j] * v);
-                size[d] += std::fabs(terms.back());
+                const double term = x.p[j] == 0 ? 0 : x.p[j] * v;
+                size[d] += std::fabs(term);
                 loose[d] += std::fabs(v) * may_round_otherwise(x, j, slack);
-                if (hopper_values() && terms.size() == 32) {
-                    // Also where all keys of the step are masked: it cuts the sum once more.
-                    o[d] = oracle::hopper_sum(o[d], terms);
-                    terms.clear();
+                if (!hopper_values()) {
+                    o[d] += term;
+                    continue;
                 }
-            }
-            for (const double y : terms) {
-                o[d] += y;
+                codes.push_back({x.p[j], v});
+                if (codes.size() == 32) {
+                    // Also where all keys of the step are masked: it cuts the sum once more.
+                    o[d] = oracle::hopper_sum(o[d], codes);
+                    codes.clear();
+                }
             }
         }
     }

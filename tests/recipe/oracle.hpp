@@ -147,21 +147,29 @@ struct RowResult {
 
 // --------------------------------------------------------------------- Hopper's FP8 accumulator
 
-// c + sum of terms, in integers: everything in units of 2^(top - 13), cut toward zero, and the sum
-// cut again to its own 14 leading bits. Products of 8-bit codes are exact in double.
-[[nodiscard]] inline double hopper_sum(double c, std::span<const double> terms) {
-    int top = std::numeric_limits<int>::min();
-    const auto see = [&](double x) { top = x == 0 ? top : std::max(top, std::ilogb(x)); };
-    see(c);
-    std::for_each(terms.begin(), terms.end(), see);
+struct CodePair {
+    double a, b;  // values of E4M3 codes
+};
+
+// c + sum of a b, in integers: everything in units of 2^(top - 13), cut toward zero, and the sum
+// cut again to its own 14 leading bits. top: the largest exponent, where a product has the sum of
+// its codes' exponents, and a subnormal code -6.
+[[nodiscard]] inline double hopper_sum(double c, std::span<const CodePair> pairs) {
+    int top = c == 0 ? std::numeric_limits<int>::min() : std::ilogb(c);
+    const auto exponent = [](double code) { return std::max(std::ilogb(code), -6); };
+    for (const CodePair& x : pairs) {
+        if (x.a != 0 && x.b != 0) {
+            top = std::max(top, exponent(x.a) + exponent(x.b));
+        }
+    }
     if (top == std::numeric_limits<int>::min()) {
         return 0;
     }
     // The conversion cuts.
     const auto units = [&](double x) { return static_cast<std::int64_t>(std::ldexp(x, 13 - top)); };
     std::int64_t sum = units(c);
-    for (const double x : terms) {
-        sum += units(x);
+    for (const CodePair& x : pairs) {
+        sum += units(x.a * x.b);
     }
     std::int64_t unit = 1;
     while (std::abs(sum / unit) >= 1 << 14) {
