@@ -58,7 +58,8 @@ struct Lane {
     std::uint32_t thread = 0;  // of its block
     std::uint32_t actor = 0;   // in the vector clocks, which count through the blocks of a cluster
     bool done = false;
-    Site site;  // where it waits, and for what
+    bool may_access = true;  // global memory
+    Site site;               // where it waits, and for what
     const char* what = "";
     std::uint32_t copy_group = 0, store_group = 0;
     std::vector<AsyncCopy> copies, stores;
@@ -101,6 +102,7 @@ struct Launch {
     std::uint32_t shared_bytes = 0;
     std::uint32_t registers = 0;  // a thread, before any setmaxnreg
     std::uint32_t cluster = 1;    // blocks
+    bool follows = false;
 };
 
 // barrier.cluster: of all warps of a cluster that have not ended.
@@ -171,7 +173,10 @@ public:
     void mbarrier_arrive(std::uint32_t offset, std::uint32_t count, const Site& site);
     void mbarrier_expect(std::uint32_t offset, std::uint32_t bytes, const Site& site);
     bool mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const Site& site);
+    bool mbarrier_test_wait(std::uint32_t offset, std::uint32_t parity, const Site& site);
     void fence_mbarrier_init(const Site& site);
+    void grid_wait(const Site& site);
+    void check_grid_wait(const char* what, const Site& site);
 
     // ---- clusters (cluster.cpp)
     void cluster_sync(const Site& site);
@@ -224,6 +229,7 @@ private:
     void after_collective(Lane& lane);
 
     // ---- synchronisation (sync.cpp)
+    bool mbarrier_is_over(std::uint32_t offset, std::uint32_t parity, bool waits, const Site& site);
     [[nodiscard]] Mbarrier* find_mbarrier(std::uint32_t offset, const char* what, const Site& site);
     void complete_phase_if_done(Mbarrier& mbarrier);
     void arrive_on(std::uint32_t offset, std::uint32_t count, const Site& site);

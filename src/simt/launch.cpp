@@ -53,8 +53,8 @@ Result launch(const LaunchConfig& config, const Options& options, void (*call)(c
     const std::uint32_t fitting = kRegisters / static_cast<std::uint32_t>(threads) / 8 * 8;
     const std::uint32_t registers =
         config.registers != 0 ? config.registers : std::min(fitting, kMaxRegisters);
-    const Launch description{config.kernel,       config.grid, config.threads,
-                             config.shared_bytes, registers,   config.cluster};
+    const Launch description{config.kernel, config.grid,    config.threads, config.shared_bytes,
+                             registers,     config.cluster, config.follows};
 
     // Each block's reports stay apart until the end, so that the order of blocks decides which
     // occurrence is shown, and not the order of threads.

@@ -16,6 +16,9 @@ struct LaunchConfig {
     std::uint32_t registers = 0;
     // Blocks of a cluster, neighbours along x: they run at once. 1 to 8, and a divisor of grid.x.
     std::uint32_t cluster = 1;
+    // It may start before the launch before it has ended (programmatic dependent launch): each
+    // thread waits (griddepcontrol.wait) before it touches memory.
+    bool follows = false;
 };
 
 // `call(kernel)` is the body of each thread. Blocks run in any order, spread over

@@ -118,6 +118,7 @@ void Block::finish(Lane& lane, bool kernel_returned) {
     Warp& warp = warps_[lane.thread / kLanes];
     const std::uint32_t bit = 1u << lane.thread % kLanes;
     if (kernel_returned) leave_checks(lane);
+    if (kernel_returned) check_grid_wait("the end", lane.site);
     if (kernel_returned && warp.arrived != 0) {
         report(Fault::kDivergence, warp.site,
                "a lane of the warp ends while others wait in " + std::string(warp.what));
@@ -279,6 +280,7 @@ void Block::begin(Dim3 index, void (*call)(const void*), const void* kernel) {
         lanes_[t] = Lane{};
         lanes_[t].block = this;
         lanes_[t].thread = t;
+        lanes_[t].may_access = !launch_.follows;
         lanes_[t].actor = first_actor_ + t;
         make_fiber(lanes_[t].fiber, stacks_.low(first_actor_ + t), stacks_.top(first_actor_ + t),
                    &Block::lane_main);

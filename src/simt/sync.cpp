@@ -167,15 +167,26 @@ void Block::mbarrier_expect(std::uint32_t offset, std::uint32_t bytes, const Sit
                std::to_string(m->transactions) + " bytes pending; 2^20 - 1 are allowed");
 }
 
+bool Block::mbarrier_test_wait(std::uint32_t offset, std::uint32_t parity, const Site& site) {
+    step(site);
+    return mbarrier_is_over(offset, parity, false, site);
+}
+
 bool Block::mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const Site& site) {
     step(site);
+    return mbarrier_is_over(offset, parity, true, site);
+}
+
+bool Block::mbarrier_is_over(std::uint32_t offset, std::uint32_t parity, bool waits,
+                             const Site& site) {
     Lane& lane = *t_lane;
     lane.site = site;
     lane.what = "mbarrier.try_wait";
     if (parity > 1) report(Fault::kBadOperand, site, "parity " + std::to_string(parity));
-    Mbarrier* m = find_mbarrier(offset, "try_wait", site);
+    Mbarrier* m = find_mbarrier(offset, waits ? "try_wait" : "test_wait", site);
     if (m == nullptr) give_up(Fault::kMbarrierMisuse, site, "wait on no mbarrier");
     if ((m->phase & 1u) == parity) {
+        if (!waits) return false;
         // The instruction may come back before the phase is over; now and then it does.
         if (random_.below(8) != 0) {
             m->waiters.push_back(lane.thread);
@@ -188,6 +199,17 @@ bool Block::mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const 
     }
     clocks_.acquire(lane.actor, m->completed);
     return true;
+}
+
+void Block::grid_wait(const Site& site) {
+    step(site);
+    t_lane->may_access = true;
+}
+
+void Block::check_grid_wait(const char* what, const Site& site) {
+    if (t_lane->may_access) return;
+    t_lane->may_access = true;  // one report a thread
+    report(Fault::kEarlyStart, site, std::string(what) + " before griddepcontrol.wait");
 }
 
 }  // namespace quatt::simt

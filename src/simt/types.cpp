@@ -46,6 +46,8 @@ const char* name(Fault fault) {
             return "proxy fence missing";
         case Fault::kWgmmaFence:
             return "wgmma fence missing";
+        case Fault::kEarlyStart:
+            return "early start";
         case Fault::kEarlyExit:
             return "block of a cluster ends too early";
         case Fault::kBarrierMisuse:

@@ -79,6 +79,7 @@ enum class Fault : std::uint8_t {
     kInFlight,        // touched before the wait: bytes of a copy that is still under way
     kProxyFence,      // generic and asynchronous accesses without fence.proxy.async
     kWgmmaFence,      // registers of a wgmma were written, and no wgmma.fence came after that
+    kEarlyStart,      // memory touched, or the end reached, before griddepcontrol.wait
     kEarlyExit,       // a block of a cluster ends while others may still reach into it
     kBarrierMisuse,   // wrong count, two arrivals of a warp in one phase, left half full
     kMbarrierMisuse,  // used before init, wrong transaction bytes, overwritten

@@ -44,6 +44,26 @@ TEST(Reports, NameKernelBlockThreadAndSite) {
     EXPECT_NE(text.find("block (1,0,0) thread 9, 2 times"), std::string::npos) << text;
 }
 
+TEST(Reports, ALaunchThatFollowsWaitsFirst) {
+    std::vector<u32> memory(4);
+    const auto faults = [&](bool follows, bool waits, bool touches) {
+        const simt::LaunchConfig config{"second", {1}, {32}, 0, 0, 1, follows};
+        return simt::launch(config, {}, [&] {
+            if (touches && !waits) (void)Global<u32>(memory.data(), 4).load(0);
+            if (waits) grid_wait();
+            if (touches) (void)Global<u32>(memory.data(), 4).load(0);
+        });
+    };
+    for (const bool touches : {false, true}) {
+        EXPECT_TRUE(faults(false, false, touches).ok());
+        EXPECT_TRUE(faults(true, true, touches).ok());
+        const simt::Result result = faults(true, false, touches);
+        ASSERT_EQ(result.reports.size(), 1u) << result.summary();
+        EXPECT_EQ(result.reports[0].fault, Fault::kEarlyStart);
+        EXPECT_EQ(result.reports[0].count, 32u);
+    }
+}
+
 TEST(Reports, SayBothSidesOfARace) {
     const simt::Result result = run(64, [] {
         const Shared shared = dynamic_shared(1024);

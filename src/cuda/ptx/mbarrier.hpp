@@ -75,31 +75,53 @@ QUATT_DEV void mbarrier_arrive_expect_tx(Shared barrier, u32 bytes,
 #endif
 }
 
+#if defined(__CUDACC__)
+#if QUATT_HAS_BULK_COPY
+// Whether the phase of this parity is over, by mbarrier.NAME.
+#define QUATT_MBARRIER_IS_OVER(name)          \
+    u32 is_over;                              \
+    asm volatile(                             \
+        "{\n"                                 \
+        ".reg .pred over;\n"                  \
+        "mbarrier." name                      \
+        ".shared::cta.b64 over, [%1], %2;\n"  \
+        "selp.u32 %0, 1, 0, over;\n"          \
+        "}\n"                                 \
+        : "=r"(is_over)                       \
+        : "r"(barrier.address()), "r"(parity) \
+        : "memory");                          \
+    return is_over != 0
+#else
+#define QUATT_MBARRIER_IS_OVER(name) \
+    quatt_mbarrier_needs_sm_90();    \
+    return true
+#endif
+#endif
+
 // mbarrier.try_wait.parity (acquire, cta): whether the phase of this parity is over. May wait a
 // while, and may come back without. PTX ISA 9.7.13.15.16
 [[nodiscard]] QUATT_DEV bool mbarrier_try_wait(Shared barrier, u32 parity,
                                                [[maybe_unused]] Site site = Site::current()) {
 #if defined(__CUDACC__)
-#if QUATT_HAS_BULK_COPY
-    u32 is_over;
-    asm volatile(
-        "{\n"
-        ".reg .pred over;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, over;\n"
-        "}\n"
-        : "=r"(is_over)
-        : "r"(barrier.address()), "r"(parity)
-        : "memory");
-    return is_over != 0;
-#else
-    quatt_mbarrier_needs_sm_90();
-    return true;
-#endif
+    QUATT_MBARRIER_IS_OVER("try_wait.parity");
 #else
     return simt::block().mbarrier_try_wait(barrier.address(), parity, site);
 #endif
 }
+
+// mbarrier.test_wait.parity: the same, and does not wait.
+[[nodiscard]] QUATT_DEV bool mbarrier_test_wait(Shared barrier, u32 parity,
+                                                [[maybe_unused]] Site site = Site::current()) {
+#if defined(__CUDACC__)
+    QUATT_MBARRIER_IS_OVER("test_wait.parity");
+#else
+    return simt::block().mbarrier_test_wait(barrier.address(), parity, site);
+#endif
+}
+
+#if defined(__CUDACC__)
+#undef QUATT_MBARRIER_IS_OVER
+#endif
 
 // The usual loop around it.
 QUATT_DEV void mbarrier_wait(Shared barrier, u32 parity, Site site = Site::current()) {

@@ -185,6 +185,7 @@ Global<T>::Global(T* p, i64 count) : p_(p), count_(count) {}
 
 template <class T>
 bool Global<T>::check(i64 i, i64 bytes, i64 alignment, const char* what, Site site) const {
+    simt::block().check_grid_wait(what, site);
     if (i < 0 || i > count_ || bytes > (count_ - i) * static_cast<i64>(sizeof(T))) {
         simt::block().report(simt::Fault::kGlobalBounds, site,
                              std::string(what) + " of " + std::to_string(bytes) +

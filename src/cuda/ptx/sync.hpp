@@ -70,5 +70,25 @@ QUATT_DEV void fence_mbarrier_init([[maybe_unused]] Site site = Site::current())
 #endif
 }
 
+// griddepcontrol.wait: the launches before this one have ended, and their results are there.
+// Without programmatic dependent launch it returns at once. PTX ISA 9.7.13.13
+QUATT_DEV void grid_wait([[maybe_unused]] Site site = Site::current()) {
+#if defined(__CUDACC__)
+#if QUATT_HAS_DEPENDENT_LAUNCH
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+#else
+    simt::block().grid_wait(site);
+#endif
+}
+
+// griddepcontrol.launch_dependents: once all blocks have said it, the next launch may start, and
+// runs up to its grid_wait. PTX ISA 9.7.13.13
+QUATT_DEV void grid_launch_dependents() {
+#if defined(__CUDACC__) && QUATT_HAS_DEPENDENT_LAUNCH
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 }  // namespace QUATT_ABI
 }  // namespace quatt::ptx

@@ -38,6 +38,16 @@ template <u32 Span>
            kSwizzle << 62;
 }
 
+// An operand `bytes` after one of another span.
+template <u32 Span>
+[[nodiscard]] QUATT_DEV u64 k_major(u64 before, u32 bytes) {
+    return u64(static_cast<u32>(before) + bytes / 16) | u64(8 * Span / 16) << 32 |
+           u64(Span == 128  ? 1
+               : Span == 64 ? 2
+                            : 3)
+               << 62;
+}
+
 // The same operand `bytes` (a multiple of 16) further on. NOTE: in 32 bits, the other half does not
 // change.
 [[nodiscard]] QUATT_DEV u64 advanced(u64 matrix, u32 bytes) {
@@ -67,13 +77,25 @@ namespace detail {
     ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
-// D: the accumulators' text and operands, A: the same of A. p: whether d counts.
-#define QUATT_WGMMA(n, text, a_text, b_text, p_text, operands, ...)                            \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p_text                                    \
-                 ", 0;\n"                                                                      \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 " text "}, " a_text \
-                 ", " b_text ", p, 1, 1;\n}\n"                                                 \
-                 : operands                                                                    \
+// text: of the accumulators, and `operands` they themselves; a_text: of A in registers. p: whether
+// d counts. Descriptors come as two words each (QUATT_WORDS): with one of 64 bits the compiler adds
+// with a carry, and the upper half is constant.
+#define QUATT_WORDS(m) "r"(static_cast<u32>(m)), "r"(static_cast<u32>((m) >> 32))
+#define QUATT_WGMMA_RS(n, text, a_text, b0, b1, p_text, operands, ...)                            \
+    asm volatile("{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, " p_text ", 0;\nmov.b64 b, {" b0 \
+                 ", " b1                                                                          \
+                 "};\n"                                                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 " text "}, " a_text    \
+                 ", b, p, 1, 1;\n}\n"                                                             \
+                 : operands                                                                       \
+                 : __VA_ARGS__)
+#define QUATT_WGMMA_SS(n, text, a0, a1, b0, b1, p_text, operands, ...)            \
+    asm volatile("{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, " p_text      \
+                 ", 0;\nmov.b64 a, {" a0 ", " a1 "};\nmov.b64 b, {" b0 ", " b1    \
+                 "};\n"                                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 " text \
+                 "}, a, b, p, 1, 1;\n}\n"                                         \
+                 : operands                                                       \
                  : __VA_ARGS__)
 
 }  // namespace detail
@@ -90,15 +112,17 @@ QUATT_DEV void wgmma_e4m3(float (&d)[N / 2], u64 a, u64 b, bool accumulate,
     const i32 p = accumulate ? 1 : 0;
 #define QUATT_LIST(...) __VA_ARGS__
     if constexpr (N == 64) {
-        QUATT_WGMMA(64, QUATT_T32, "%32", "%33", "%34", QUATT_LIST(QUATT_D32(0)), "l"(a), "l"(b),
-                    "r"(p));
+        QUATT_WGMMA_SS(64, QUATT_T32, "%32", "%33", "%34", "%35", "%36", QUATT_LIST(QUATT_D32(0)),
+                       QUATT_WORDS(a), QUATT_WORDS(b), "r"(p));
     } else if constexpr (N == 128) {
-        QUATT_WGMMA(128, QUATT_T64, "%64", "%65", "%66", QUATT_LIST(QUATT_D32(0), QUATT_D32(32)),
-                    "l"(a), "l"(b), "r"(p));
+        QUATT_WGMMA_SS(128, QUATT_T64, "%64", "%65", "%66", "%67", "%68",
+                       QUATT_LIST(QUATT_D32(0), QUATT_D32(32)), QUATT_WORDS(a), QUATT_WORDS(b),
+                       "r"(p));
     } else {
         static_assert(N == 192);
-        QUATT_WGMMA(192, QUATT_T96, "%96", "%97", "%98",
-                    QUATT_LIST(QUATT_D32(0), QUATT_D32(32), QUATT_D32(64)), "l"(a), "l"(b), "r"(p));
+        QUATT_WGMMA_SS(192, QUATT_T96, "%96", "%97", "%98", "%99", "%100",
+                       QUATT_LIST(QUATT_D32(0), QUATT_D32(32), QUATT_D32(64)), QUATT_WORDS(a),
+                       QUATT_WORDS(b), "r"(p));
     }
 #else
     quatt_wgmma_needs_sm_90a();
@@ -116,13 +140,14 @@ QUATT_DEV void wgmma_e4m3(float (&d)[N / 2], const u32 (&a)[4], u64 b, bool accu
 #if QUATT_HAS_WGMMA
     const i32 p = accumulate ? 1 : 0;
     if constexpr (N == 64) {
-        QUATT_WGMMA(64, QUATT_T32, "{%32, %33, %34, %35}", "%36", "%37", QUATT_LIST(QUATT_D32(0)),
-                    "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(p));
+        QUATT_WGMMA_RS(64, QUATT_T32, "{%32, %33, %34, %35}", "%36", "%37", "%38",
+                       QUATT_LIST(QUATT_D32(0)), "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+                       QUATT_WORDS(b), "r"(p));
     } else {
         static_assert(N == 128);
-        QUATT_WGMMA(128, QUATT_T64, "{%64, %65, %66, %67}", "%68", "%69",
-                    QUATT_LIST(QUATT_D32(0), QUATT_D32(32)), "r"(a[0]), "r"(a[1]), "r"(a[2]),
-                    "r"(a[3]), "l"(b), "r"(p));
+        QUATT_WGMMA_RS(128, QUATT_T64, "{%64, %65, %66, %67}", "%68", "%69", "%70",
+                       QUATT_LIST(QUATT_D32(0), QUATT_D32(32)), "r"(a[0]), "r"(a[1]), "r"(a[2]),
+                       "r"(a[3]), QUATT_WORDS(b), "r"(p));
     }
 #else
     quatt_wgmma_needs_sm_90a();
