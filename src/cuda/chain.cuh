@@ -158,10 +158,16 @@ inline void run_chain(const Call& c, tile::Launcher& launcher, const Start& star
     out.type = is_f32                           ? tile::Output::Type::kF32
                : c.out.element == Element::kF16 ? tile::Output::Type::kF16
                                                 : tile::Output::Type::kBf16;
-    const auto even = [](i64 x) { return x % 2 == 0; };
-    out.pairs = even(c.head_dim_v) && c.out.channel == 1 && even(c.out.batch) &&
-                even(c.out.token) && even(c.out.head) &&
-                reinterpret_cast<std::uintptr_t>(c.out.data) % (is_f32 ? 8 : 4) == 0;
+    // Whether n neighbouring channels may be stored at once: they never cross a multiple of n.
+    const auto in_steps_of = [&](i64 n) {
+        return c.head_dim_v % n == 0 && c.out.channel == 1 && c.out.batch % n == 0 &&
+               c.out.token % n == 0 && c.out.head % n == 0 &&
+               reinterpret_cast<std::uintptr_t>(c.out.data) %
+                       static_cast<std::uintptr_t>(n * (is_f32 ? 4 : 2)) ==
+                   0;
+    };
+    out.pairs = in_steps_of(2);
+    out.bulk = !is_f32 && in_steps_of(8);
     out.channels = static_cast<u32>(c.head_dim_v);
     out.has_lse = c.lse != nullptr;
     out.lse = lse.view;

@@ -24,6 +24,12 @@ NativeResult run_native(Call call, int device, void* stream) {
             cudaDeviceGetAttribute(&call.blocks, cudaDevAttrMultiProcessorCount, device);
         launcher.failed = "cudaDeviceGetAttribute";
     }
+    int major = 0;
+    if (launcher.error == cudaSuccess) {
+        launcher.error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+        launcher.failed = "cudaDeviceGetAttribute";
+        launcher.overlaps = major >= 9;
+    }
     if (launcher.error == cudaSuccess) {
         run_chain(call, launcher);
     }

@@ -65,9 +65,8 @@ struct Outcome {
 }
 
 // Any of the faults, at every seed.
-inline void expect_reported(const cuda::Start& start, const char* recipe,
+inline void expect_reported(const cuda::Start& start, const char* recipe, Case& c,
                             std::initializer_list<Fault> any_of, bool strict = false) {
-    Case c = usual_case(recipe, true);
     for (std::uint64_t seed = 0; seed < seeds(); seed++) {
         const Outcome o = run_chain(
             c, recipe,
@@ -78,6 +77,12 @@ inline void expect_reported(const cuda::Start& start, const char* recipe,
             << recipe << ", seed " << seed << " reported:\n"
             << o.report.summary();
     }
+}
+
+inline void expect_reported(const cuda::Start& start, const char* recipe,
+                            std::initializer_list<Fault> any_of, bool strict = false) {
+    Case c = usual_case(recipe, true);
+    expect_reported(start, recipe, c, any_of, strict);
 }
 
 // Not the emulation's result: kernel and data are such that what is planted matters.

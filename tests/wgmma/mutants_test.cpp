@@ -57,6 +57,33 @@ TEST(Mutants, NoFlush) {
     expect_wrong(kMutant<Mutant::kNoFlush>, "fp8", c);
 }
 
+// Several items a block, whose rows of out go to memory through the place of the master.
+Case bf16_case() {
+    Spec s = spec_of("fp8");
+    s.out = QUATT_BF16;
+    s.heads_q = 5;
+    s.tokens_q = 20;
+    s.tokens_k = 70;
+    return make_case(s);
+}
+
+// They are overwritten by the next item's.
+TEST(Mutants, NoRowsRead) {
+    Case c = bf16_case();
+    expect_reported(kMutant<Mutant::kNoRowsRead>, "fp8", c, {Fault::kWriteRace, Fault::kInFlight});
+}
+
+// They are read before they are there.
+TEST(Mutants, NoRowsFence) {
+    Case c = bf16_case();
+    expect_reported(kMutant<Mutant::kNoRowsFence>, "fp8", c,
+                    {Fault::kProxyFence, Fault::kReadRace});
+}
+
+TEST(Mutants, NoGridWait) {
+    expect_reported(kMutant<Mutant::kNoGridWait>, "fp8", {Fault::kEarlyStart});
+}
+
 TEST(Mutants, NoMask) {
     for (const bool causal : {false, true}) {
         Spec s = spec_of("fp8");

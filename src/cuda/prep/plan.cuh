@@ -44,6 +44,8 @@ struct PlanShared {
 
 template <class = void>  // a template, so that several files may include it
 QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
+    ptx::grid_wait();
+    ptx::grid_launch_dependents();
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(PlanShared));
     constexpr u32 kFirstBad = offsetof(PlanShared, first_bad),

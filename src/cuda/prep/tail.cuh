@@ -26,6 +26,8 @@ struct TailParams {
 // grid: (any, heads)
 template <class = void>
 QUATT_KERNEL(kTailThreads) zero_tail(const TailParams p) {
+    ptx::grid_wait();
+    ptx::grid_launch_dependents();
     const ptx::i64 used = p.work.load(tile::kUsedRows);
     const ptx::i64 head = ptx::block_y(), count = (p.tokens_q - used) * p.channels;
     QUATT_NO_UNROLL

@@ -22,6 +22,10 @@ struct Grid {
 
 struct Launcher {
     cudaStream_t stream = nullptr;
+    // Whether each launch but the first may start while the one before it ends (programmatic
+    // dependent launch, sm_90 and later).
+    bool overlaps = false;
+    bool has_launched = false;
     cudaError_t error = cudaSuccess;  // the first; later launches are skipped
     const char* failed = "";          // kernel that it belongs to
 
@@ -34,17 +38,27 @@ struct Launcher {
                                          static_cast<int>(shared_bytes));
         }
         if (error == cudaSuccess) {
-            cudaLaunchAttribute attribute{};
-            attribute.id = cudaLaunchAttributeClusterDimension;
-            attribute.val.clusterDim.x = cluster;
-            attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+            cudaLaunchAttribute attributes[2] = {};
+            u32 count = 0;
+            if (cluster > 1) {
+                attributes[count].id = cudaLaunchAttributeClusterDimension;
+                attributes[count].val.clusterDim.x = cluster;
+                attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+                count++;
+            }
+            if (overlaps && has_launched) {
+                attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+                attributes[count].val.programmaticStreamSerializationAllowed = 1;
+                count++;
+            }
+            has_launched = true;
             cudaLaunchConfig_t config{};
             config.gridDim = dim3(grid.x, grid.y, grid.z);
             config.blockDim = dim3(threads);
             config.dynamicSmemBytes = shared_bytes;
             config.stream = stream;
-            config.attrs = &attribute;
-            config.numAttrs = cluster > 1 ? 1 : 0;
+            config.attrs = attributes;
+            config.numAttrs = count;
             error = cudaLaunchKernelEx(&config, Kernel, params);
             if (error != cudaSuccess) {
                 failed = name;
@@ -60,6 +74,7 @@ struct Launcher {
     simt::Options options;
     simt::Result result;  // of all kernels so far
     bool ok = true;
+    bool has_launched = false;
 
     template <auto Kernel, class P>
     void run(const char* name, Grid grid, u32 threads, u32 shared_bytes, const P& params,
@@ -67,9 +82,10 @@ struct Launcher {
         if (!ok) {
             return;
         }
-        simt::Result r =
-            simt::launch({name, {grid.x, grid.y, grid.z}, {threads}, shared_bytes, 0, cluster},
-                         options, [&] { Kernel(params); });
+        simt::Result r = simt::launch(
+            {name, {grid.x, grid.y, grid.z}, {threads}, shared_bytes, 0, cluster, has_launched},
+            options, [&] { Kernel(params); });
+        has_launched = true;
         ok = r.ok();
         result.reports.insert(result.reports.end(), r.reports.begin(), r.reports.end());
     }

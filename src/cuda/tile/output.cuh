@@ -18,7 +18,13 @@ struct Output {
     Type type;
     bool has_lse;
     bool pairs;  // `channels` is even, and two neighbouring channels of out may be stored at once
+    bool bulk;   // 16 bits a number, and each row is a whole number of 16 bytes at a multiple of 16
 };
+
+// Two neighbouring channels as bf16 or f16.
+QUATT_DEV u32 pack_out(Output::Type type, float x, float y) {
+    return type == Output::Type::kF16 ? ptx::pack_f16x2(x, y) : ptx::pack_bf16x2(x, y);
+}
 
 // Writes channels 8 n + 2 t and 8 n + 2 t + 1, n < Tiles, of Rows rows of a lane:
 // value(r, n, i) of row row_of(r) goes to out[at + row * strides.token + channel], if the row is
@@ -43,9 +49,7 @@ QUATT_DEV void store_rows(const Output& to, i64 at, i32 row_count, u32 t, RowOf&
             }
         }
     };
-    const auto pack = [&](float x, float y) {
-        return to.type == Output::Type::kF16 ? ptx::pack_f16x2(x, y) : ptx::pack_bf16x2(x, y);
-    };
+    const auto pack = [&](float x, float y) { return pack_out(to.type, x, y); };
     if (to.pairs && to.type == Output::Type::kF32) {
         each([&](i64 row_at, u32 channel, float x, float y) {
             to.out32.store(row_at + channel, ptx::F32x2{x, y});

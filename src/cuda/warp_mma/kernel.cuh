@@ -67,7 +67,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
         }
         ptx::barrier_sync();
     }
-    u32 used = 0;  // tiles since the start of the block, over all items
+    ptx::grid_wait();  // what prep packed is there
+    u32 used = 0;      // tiles since the start of the block, over all items
 
     QUATT_NO_UNROLL
     for (;;) {

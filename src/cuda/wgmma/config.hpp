@@ -28,7 +28,10 @@ enum class Mutant {
     kNoFence,
     kNoRedo,
     kNoMask,
-    kNoFlush
+    kNoFlush,
+    kNoRowsRead,
+    kNoRowsFence,
+    kNoGridWait
 };
 
 template <u32 Dim, Mutant F = Mutant::kNone>
@@ -51,12 +54,18 @@ struct Config {
     static constexpr u32 kTileBytes = kKeys * kDim;                // of K, and of V
     static constexpr u32 kQBytes = kGroupRows * kDim;              // of a group
     static constexpr u32 kScaleBytes = 4 * tile::kKeyScaleStride;  // of a tile
-    static constexpr u32 kMasterBytes = 4 * kGroupRows * kDim;
+    static constexpr u32 kMasterBytes = 4 * 16 * kDim;             // of a warp
+    // Bytes from one row of out to the next in shared memory: 16 more, so that no two lanes of a
+    // store meet in a bank.
+    static constexpr u32 kRowPitch = 2 * kDim + 16;
+    static_assert(16 * kRowPitch <= kMasterBytes);
 
     static constexpr i32 kIntervalTiles = 2304 / kKeys;
-    static constexpr float kExponent = 6;  // w
+    static constexpr float kExponent = 6;    // w
+    static constexpr float kOverflow = 432;  // from here on P rounds to 448, code 0x7E
     static constexpr float kRise = 8, kFallLimit = 40;
     static constexpr float kNoReference = -1e30f;
+    static constexpr float kMasterRise = 64;  // of m above the master's reference, in log2 units
     // A warp takes maxima first while overflows come often: each adds kHeat, each tile takes 1
     // away.
     static constexpr i32 kHeat = 4, kHot = 8;
@@ -64,10 +73,10 @@ struct Config {
 
 template <class C>
 struct SharedPlan {
-    alignas(1024) u8 q[C::kGroups][C::kQBytes];        // [64 rows, kDim]
-    alignas(1024) u8 k[C::kStages][2][C::kTileBytes];  // [64 keys, kDim]
-    alignas(1024) u8 v[C::kStages][2][C::kTileBytes];  // [kDim, 64 keys in stored order]
-    u8 master[C::kGroups][C::kMasterBytes];  // each thread's own [kDim / 8][128 threads] x 16 bytes
+    alignas(1024) u8 q[C::kGroups][C::kQBytes];         // [64 rows, kDim]
+    alignas(1024) u8 k[C::kStages][2][C::kTileBytes];   // [64 keys, kDim]
+    alignas(1024) u8 v[C::kStages][2][C::kTileBytes];   // [kDim, 64 keys in stored order]
+    alignas(16) u8 master[C::kWarps][C::kMasterBytes];  // [kDim / 8][32 lanes] x 16 bytes
     alignas(16) float k_scale[C::kStages][2][tile::kKeyScaleStride];  // the first of each counts
     ptx::u64 full[C::kStages], empty[C::kStages];                     // mbarriers
     ptx::u64 item_full, item_empty;                                   // of q and the four below
@@ -78,8 +87,8 @@ struct SharedPlan {
 
 // What the loader tells the others of an item: three times four words.
 struct ItemWords {
-    ptx::U32x4 where;    // 1, or 0 where the list ends; segment, head, first row
-    ptx::U32x4 lengths;  // queries, keys, q_row; 0
+    ptx::U32x4 where;    // 1 + key tiles, or 0 where the list ends; segment, head, first row
+    ptx::U32x4 lengths;  // queries, keys, q_row; the row after the item's last
     ptx::U32x4 results;  // offsets in out and lse, of 64 bits
 };
 

@@ -49,9 +49,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const i32 end = p.is_causal ? row + keys - queries + 1 : keys;
         return end < 0 ? 0 : end > keys ? keys : end;
     };
-    const auto tiles_of = [&](i32 row, i32 queries, i32 keys) {
-        return (last(row + i32(C::kRows) - 1, queries, keys) + i32(C::kKeys) - 1) / i32(C::kKeys);
-    };
 
     if (thread == 0) {
         QUATT_UNROLL
@@ -64,6 +61,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         ptx::fence_mbarrier_init();
     }
     ptx::barrier_sync();
+    if constexpr (kMutant != Mutant::kNoGridWait) {
+        ptx::grid_wait();  // what prep packed is there
+    }
 
     if (group == C::kGroups) {
         // ============================================================ the loader
@@ -72,31 +72,46 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             return;
         }
         u32 used = 0;  // pairs of tiles since the start of the block, over all items
-        const u32 items = p.work.load(tile::kItems);
+        // If no more than half of the blocks have an item in the last round, these items are cut
+        // into pieces of fewer rows: a group that computes alone is faster.
+        const u32 items = p.work.load(tile::kItems), rest = items % ptx::blocks_x();
+        const u32 pieces = rest * C::kGroups <= ptx::blocks_x() ? C::kGroups
+                           : rest * 2 <= ptx::blocks_x()        ? 2
+                                                                : 1;
+        const u32 whole = items - rest, count = whole + rest * pieces;
         u32 next = ptx::atomic_add(p.work, tile::kNextItem, 1u);
         QUATT_NO_UNROLL
         for (u32 n = 0;; n++) {
             const ptx::Shared words = item_words(n);
             i32 tiles = 0, pair = -1;
             i64 k_tile = 0;
-            const bool is_end = next >= items;
+            const bool is_end = next >= count;
             if (is_end) {
                 words.store(offsetof(ItemWords, where), ptx::U32x4{0, 0, 0, 0});
             } else {
-                const tile::Item x =
-                    tile::find_item(next, p.work, p.segment_count, p.segments, C::kRows);
+                const u32 cut = next < whole ? 1 : pieces,
+                          rows = (C::kGroups + cut - 1) / cut * C::kGroupRows;
+                const u32 from_whole = next < whole ? 0 : next - whole;
+                const tile::Item x = tile::find_item(next < whole ? next : whole + from_whole / cut,
+                                                     p.work, p.segment_count, p.segments, C::kRows);
                 next = ptx::atomic_add(p.work, tile::kNextItem, 1u);  // its latency is hidden
-                const i32 row = i32(x.row_tile * C::kRows), queries = x.where.q_len,
-                          keys = x.where.k_len;
+                const i32 item_row = i32(x.row_tile * C::kRows),
+                          row = item_row + i32(from_whole % cut * rows);
+                const i32 queries = x.where.q_len, keys = x.where.k_len;
+                const auto least = [](i32 a, i32 b) { return a < b ? a : b; };
+                const i32 end = least(least(row + i32(rows), item_row + i32(C::kRows)), queries);
+                tiles = row < end
+                            ? (last(end - 1, queries, keys) + i32(C::kKeys) - 1) / i32(C::kKeys)
+                            : 0;
                 const auto low = [](i64 offset) { return u32(ptx::u64(offset)); };
                 const auto high = [](i64 offset) { return u32(ptx::u64(offset) >> 32); };
-                words.store(offsetof(ItemWords, where), ptx::U32x4{1, x.segment, x.head, u32(row)});
+                words.store(offsetof(ItemWords, where),
+                            ptx::U32x4{1 + u32(tiles), x.segment, x.head, u32(row)});
                 words.store(offsetof(ItemWords, lengths),
-                            ptx::U32x4{u32(queries), u32(keys), u32(x.where.q_row), 0});
+                            ptx::U32x4{u32(queries), u32(keys), u32(x.where.q_row), u32(end)});
                 words.store(offsetof(ItemWords, results),
                             ptx::U32x4{low(x.where.out), high(x.where.out), low(x.where.lse),
                                        high(x.where.lse)});
-                tiles = tiles_of(row, queries, keys);
                 pair = (tiles + 1) / 2 - 1;
                 k_tile = i64(x.head / p.heads_per_group) * p.k_tiles + x.where.k_tile;
             }
@@ -143,10 +158,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             const auto where = words.template load<ptx::U32x4>(offsetof(ItemWords, where));
             const auto lengths = words.template load<ptx::U32x4>(offsetof(ItemWords, lengths));
             const u32 segment = where.y, head = where.z;
-            const i32 row = i32(where.w), queries = i32(lengths.x), q_row = i32(lengths.z);
-            // Row tiles that the segment has; what a group without one computes is not stored.
-            const i32 row_tiles = (queries - row + i32(C::kGroupRows) - 1) / i32(C::kGroupRows);
-            const u32 groups = row_tiles < i32(C::kGroups) ? u32(row_tiles) : C::kGroups;
+            const i32 row = i32(where.w), q_row = i32(lengths.z), end = i32(lengths.w);
+            const u32 groups =
+                row < end ? u32(end - row + i32(C::kGroupRows) - 1) / C::kGroupRows : 0;
             ptx::mbarrier_arrive_expect_tx(item_full, groups * C::kQBytes + 2 * 4 * C::kDim);
             const i64 v_row_at =
                 (i64(segment) * (p.heads_q / p.heads_per_group) + head / p.heads_per_group) *
@@ -177,11 +191,23 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
     const ptx::u64 q_matrix =
         ptx::k_major<C::kDim>(shared.sub(offsetof(Plan, q) + group * C::kQBytes, C::kQBytes));
     const ptx::u64 k_matrix = ptx::k_major<C::kDim>(k_tile_at(0, 0)),
-                   v_matrix = ptx::k_major<64>(v_tile_at(0, 0));
-    const ptx::Shared master = shared.sub(
-        offsetof(Plan, master) + group * C::kMasterBytes + thread % C::kGroupThreads * 16,
-        C::kMasterBytes - thread % C::kGroupThreads * 16);
-    u32 used = 0;  // pairs of tiles since the start of the block, over all items
+                   v_matrix = ptx::k_major<64>(k_matrix, offsetof(Plan, v) - offsetof(Plan, k));
+    // The warp's own: a lane's accumulators 16 bytes apart from its neighbour's, or rows of out on
+    // their way to memory.
+    const ptx::Shared master =
+        shared.sub(offsetof(Plan, master) + warp * C::kMasterBytes, C::kMasterBytes);
+    const auto reuse_master = [] {
+        if constexpr (kMutant != Mutant::kNoRowsRead) {
+            ptx::bulk_wait_read<0>();  // rows of the item before are read
+        }
+        ptx::syncwarp();
+    };
+    u32 stage = 0, phase = 0;  // of the pair of tiles at hand
+    const auto next_stage = [&] {
+        stage++;
+        phase ^= stage == C::kStages ? 1 : 0;
+        stage = stage == C::kStages ? 0 : stage;
+    };
 
     QUATT_NO_UNROLL
     for (u32 item = 0;; item++) {  // of this block
@@ -190,6 +216,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         }
         const auto where = item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, where));
         if (where.x == 0) {
+            ptx::bulk_wait_read<0>();
             return;
         }
         const auto lengths =
@@ -198,8 +225,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const i32 queries = i32(lengths.x), keys = i32(lengths.y);
         const i32 group_row = i32(where.w + group * C::kGroupRows);
         // From the second tile of the last pair down; all keys of that one may be masked.
-        i32 tile = (tiles_of(i32(where.w), queries, keys) + 1) / 2 * 2 - 1;
-        if (group_row >= queries || tile < 0) {
+        i32 tile = i32(where.x) / 2 * 2 - 1;
+        const bool has_rows = group_row < i32(lengths.w);
+        if (!has_rows || tile < 0) {
             // No rows, or no keys: only let the tiles pass.
             ptx::syncwarp();  // all lanes have read the item
             if (speaks) {
@@ -207,14 +235,14 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             }
             QUATT_NO_UNROLL
             for (; tile >= 0; tile -= 2) {
-                ptx::mbarrier_wait(full(used % C::kStages), used / C::kStages % 2);
+                ptx::mbarrier_wait(full(stage), phase);
                 ptx::syncwarp();  // all lanes have seen it: none may fall behind by a phase
                 if (speaks) {
-                    ptx::mbarrier_arrive(empty(used % C::kStages));
+                    ptx::mbarrier_arrive(empty(stage));
                 }
-                used++;
+                next_stage();
             }
-            if (group_row >= queries) {
+            if (!has_rows) {
                 continue;
             }
         }
@@ -229,8 +257,11 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         }
 
         float o[C::kOutRegisters];
-        float l[2] = {0, 0}, m[2], highest[2];
-        m[0] = m[1] = highest[0] = highest[1] = C::kNoReference;
+        // The reference m is kept as what it adds to the exponents of P, an integer too.
+        constexpr float kNoLift = C::kExponent - C::kNoReference;
+        float l[2] = {0, 0}, lift[2] = {kNoLift, kNoLift},
+              highest[2] = {C::kNoReference, C::kNoReference};
+        const auto reference = [&](u32 r) { return C::kExponent - lift[r]; };
         float master_reference[2];
         bool has_master = false;
         // The state of the law between tiles, for the warp's rare tiles only: `rare` is the next
@@ -243,32 +274,53 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             o[i] = 0;
         }
 
-        // O joins the master under the higher of both references, and starts again.
+        // O joins the master, at the master's reference, which follows only a large rise, and
+        // starts again.
         const auto flush = [&] {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kOutRegisters; i++) {
                 ptx::pin(o[i]);
             }
-            float keep[2], add[2];
+            if (!has_master) {
+                reuse_master();
+                master_reference[0] = reference(0);
+                master_reference[1] = reference(1);
+            }
+            float add[2];
             QUATT_UNROLL
             for (u32 r = 0; r < 2; r++) {
-                const float top = has_master ? ptx::max(master_reference[r], m[r]) : m[r];
-                keep[r] = has_master ? ptx::ex2(master_reference[r] - top) : 0.0f;
-                add[r] = ptx::ex2(m[r] - top);
-                master_reference[r] = top;
+                add[r] = reference(r) - master_reference[r];
             }
+            if (ptx::any(add[0] > C::kMasterRise || add[1] > C::kMasterRise)) {
+                const float keep[2] = {ptx::ex2(-ptx::max(add[0], 0.0f)),
+                                       ptx::ex2(-ptx::max(add[1], 0.0f))};
+                QUATT_NO_UNROLL
+                for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
+                    const u32 at = (n * 32 + lane) * 16;
+                    const auto y = master.load<ptx::F32x4>(at);
+                    master.store(
+                        at, ptx::F32x4{y.x * keep[0], y.y * keep[0], y.z * keep[1], y.w * keep[1]});
+                }
+                QUATT_UNROLL
+                for (u32 r = 0; r < 2; r++) {
+                    master_reference[r] = ptx::max(master_reference[r], reference(r));
+                    add[r] = ptx::min(add[r], 0.0f);
+                }
+            }
+            add[0] = ptx::ex2(add[0]);
+            add[1] = ptx::ex2(add[1]);
             QUATT_UNROLL
             for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
                 float* x = &o[4 * n];
-                const u32 at = n * 16 * C::kGroupThreads;
+                const u32 at = (n * 32 + lane) * 16;
                 ptx::F32x4 y{0, 0, 0, 0};
                 if (has_master) {
                     y = master.load<ptx::F32x4>(at);
                 }
-                y.x = ptx::fma(x[0], add[0], y.x * keep[0]);
-                y.y = ptx::fma(x[1], add[0], y.y * keep[0]);
-                y.z = ptx::fma(x[2], add[1], y.z * keep[1]);
-                y.w = ptx::fma(x[3], add[1], y.w * keep[1]);
+                y.x = ptx::fma(x[0], add[0], y.x);
+                y.y = ptx::fma(x[1], add[0], y.y);
+                y.z = ptx::fma(x[2], add[1], y.z);
+                y.w = ptx::fma(x[3], add[1], y.w);
                 master.store(at, y);
                 x[0] = x[1] = x[2] = x[3] = 0;
             }
@@ -285,8 +337,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         };
         // All but O follows, by an exact power of two; the result is for O.
         const auto move = [&](u32 r, float to) {
-            const float f = ptx::ex2(m[r] - to);
-            m[r] = to;
+            const float f = ptx::ex2(reference(r) - to);
+            lift[r] = C::kExponent - to;
             highest[r] = ptx::max(highest[r], to);
             l[r] *= f;
             return f;
@@ -318,7 +370,13 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         };
         float scaled[2];  // t = score * scaled, in log2 units
         const auto load_scale = [&](u32 half) {
-            const float k_scale = scale_at(used % C::kStages, half).template load<float>(0);
+            // NOTE: one lane reads, the one that lets go of the stage: racecheck does not see the
+            // order that syncwarp makes where the compiler needs no instruction for it.
+            float k_scale = 0;
+            if (speaks) {
+                k_scale = scale_at(stage, half).template load<float>(0);
+            }
+            k_scale = ptx::shfl_idx(k_scale, 0);
             scaled[0] = factor[0] * k_scale;
             scaled[1] = factor[1] * k_scale;
         };
@@ -331,36 +389,61 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             ptx::wgmma_commit();
         };
         const auto k_of = [&](u32 n, u32 half) {
-            return ptx::advanced(k_matrix, (2 * (n % C::kStages) + half) * C::kTileBytes);
+            return ptx::advanced(k_matrix, (2 * n + half) * C::kTileBytes);
         };
         const auto v_of = [&](u32 n, u32 half) {
-            return ptx::advanced(v_matrix, (2 * (n % C::kStages) + half) * C::kTileBytes);
+            return ptx::advanced(v_matrix, (2 * n + half) * C::kTileBytes);
         };
         const auto wait_pair = [&] {
             if constexpr (kMutant != Mutant::kNoFullWait) {
-                ptx::mbarrier_wait(full(used % C::kStages), used / C::kStages % 2);
+                ptx::mbarrier_wait(full(stage), phase);
             }
+        };
+
+        const auto next_pair_is_there = [&] {
+            const bool wraps = stage + 1 == C::kStages;
+            return kMutant == Mutant::kNoFullWait ||
+                   ptx::mbarrier_test_wait(full(wraps ? 0 : stage + 1), phase ^ (wraps ? 1 : 0));
         };
 
         // Scores of `tile` in s become its P in `now`, beside the products of the tile before,
         // which `settle` waits for.
         const auto softmax = [&](u32(&now)[C::kPSteps][4], bool is_first, auto&& settle) {
-            // The row's largest t, NaN ignored. NOTE: pinned, or the compiler hoists it out of the
-            // rare branches.
-            const auto maximum = [&](u32 r) {
-                float top = -INFINITY;
+            // The largest score of this lane in row r, NaN ignored. NOTE: pinned, or the compiler
+            // hoists it out of the rare branches.
+            const auto lane_maximum = [&](u32 r) {
+                float top[4];
                 QUATT_UNROLL
                 for (u32 n = 0; n < C::kKeys / 8; n++) {
                     ptx::pin(s[4 * n + 2 * r]);
                     ptx::pin(s[4 * n + 2 * r + 1]);
-                    top = ptx::max(top, ptx::max(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
+                    const float x = ptx::max(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]);
+                    top[n % 4] = n < 4 ? x : ptx::max(top[n % 4], x);
                 }
-                top *= scaled[r];
+                return ptx::max(ptx::max(top[0], top[1]), ptx::max(top[2], top[3]));
+            };
+            const auto overflows = [&](u32 r, float score) {
+                return !(ptx::ex2(ptx::fma(score, scaled[r], lift[r])) < C::kOverflow);
+            };
+            const auto row_maximum = [&](float top) {  // of the row's four lanes
                 top = ptx::max(top, ptx::shfl_xor(top, 1));
                 return ptx::max(top, ptx::shfl_xor(top, 2));
             };
-            u32 due = 0;  // 1: O waits for `owed`, 2: for the flush
+            // The law for row r, whose largest score is `top`: m moves. The result is for O.
+            u32 due = 0;  // bit r: O waits for owed[r]; 4: for the flush
             float owed[2];
+            u32 rose = 0;  // bit r: m of row r, by 8 or more
+            const auto adjust = [&](u32 r, float top, bool looks) {
+                const float x = ptx::ceil(top * scaled[r]), m = reference(r);
+                float to = m;
+                if (looks && x > -INFINITY && x <= m - C::kRise) {
+                    to = ptx::max(x, highest[r] - C::kFallLimit);
+                } else if (x > m && overflows(r, top)) {
+                    to = x;
+                    rose |= x - m >= C::kRise ? 1u << r : 0u;
+                }
+                return move(r, to);
+            };
             if (tile == rare) [[unlikely]] {
                 if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
                     QUATT_UNROLL
@@ -378,81 +461,67 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 }
                 const bool is_border =
                     is_first || tile % C::kIntervalTiles == C::kIntervalTiles - 1;
-                u32 rose = 0;
+                float top[2] = {lane_maximum(0), lane_maximum(1)};
+                top[0] = row_maximum(top[0]);
+                top[1] = row_maximum(top[1]);
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
-                    const float top = maximum(r), x = ptx::ceil(top);
-                    const bool looks = is_border || (look >> r & 1) != 0;
-                    owed[r] = 1;
-                    if (looks && x > -INFINITY && x <= m[r] - C::kRise) {
-                        owed[r] = move(r, ptx::max(x, highest[r] - C::kFallLimit));
-                    } else if (x > m[r] && ptx::ex2(top - m[r] + C::kExponent) >= 432.0f) {
-                        // It would overflow: 432 rounds to 448, code 0x7E.
-                        rose |= (x - m[r] >= C::kRise ? 1u : 0u) << r | 4u;
-                        owed[r] = move(r, x);
-                    }
+                    owed[r] = adjust(r, top[r], is_border || (look >> r & 1) != 0);
+                    due |= ptx::any(owed[r] != 1) ? 1u << r : 0u;
                 }
-                look = rose & 3u;
-                const bool is_slow = !is_first && ptx::any((rose & 4u) != 0);
-                const bool look_next =
-                    ptx::any(look != 0 || m[0] == C::kNoReference || m[1] == C::kNoReference);
-                plan_looks(is_slow, look_next);
-                due = ptx::any(owed[0] != 1 || owed[1] != 1) ? 1 : 0;
-                due = is_first ? 0 : is_border ? due | 2 : due;  // before the first, O is 0
+                look = rose;
+                plan_looks(!is_first && due != 0, ptx::any(look != 0));
+                due = is_first ? 0 : is_border ? due | 4 : due;  // before the first, O is 0
             }
             float sum[2];
-            const auto exponentials = [&](u32 r) {  // bits that show a code at the end of its range
-                const float c = C::kExponent - m[r];
-                u32 over = 0;
+            // Whether a code of row r may be at the end of its range. No p is larger than a sum
+            // that it is in: of 8 here, so that equal ones raise no alarm below 54. NaN does.
+            const auto exponentials = [&](u32 r) {
                 float even = 0, odd = 0;
                 QUATT_UNROLL
                 for (u32 n = 0; n < C::kKeys / 8; n += 2) {
                     float e[4];
                     QUATT_UNROLL
                     for (u32 j = 0; j < 4; j++) {
-                        const float x = ptx::fma(s[4 * (n + j / 2) + 2 * r + j % 2], scaled[r], c);
-                        e[j] = ptx::ex2(x);
+                        e[j] = ptx::ex2(
+                            ptx::fma(s[4 * (n + j / 2) + 2 * r + j % 2], scaled[r], lift[r]));
                     }
                     even = n == 0 ? e[0] : even + e[0];
                     odd = n == 0 ? e[1] : odd + e[1];
                     even += e[2];
                     odd += e[3];
-                    u32& code = now[n / 4][2 * (n / 2 % 2) + r];
-                    code = ptx::pack_e4m3x4(e[0], e[1], e[2], e[3]);
-                    over |= code + 0x02020202u;
+                    now[n / 4][2 * (n / 2 % 2) + r] = ptx::pack_e4m3x4(e[0], e[1], e[2], e[3]);
                 }
                 sum[r] = even + odd;
-                return over & 0x80808080u;
+                return !(even < C::kOverflow) || !(odd < C::kOverflow);
             };
-            const u32 over[2] = {exponentials(0), exponentials(1)};
-            if (ptx::any((over[0] | over[1]) != 0) && kMutant != Mutant::kNoRedo) [[unlikely]] {
-                u32 rose = 0;
+            const bool alarm[2] = {exponentials(0), exponentials(1)};
+            if (ptx::any(alarm[0] || alarm[1]) && kMutant != Mutant::kNoRedo) [[unlikely]] {
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
-                    owed[r] = (due & 1) != 0 ? owed[r] : 1.0f;
-                    const u32 rows = ptx::ballot(over[r] != 0);
-                    if (rows != 0) {
-                        const float x = ptx::ceil(maximum(r));
-                        if ((rows >> (lane & 28u) & 0xFu) != 0 && x > m[r]) {
-                            rose |= x - m[r] >= C::kRise ? 1u << r : 0u;
-                            owed[r] *= move(r, x);
+                    if (ptx::any(alarm[r])) {
+                        const float top = lane_maximum(r);
+                        if (ptx::any(overflows(r, top))) {
+                            const float before = (due >> r & 1) != 0 ? owed[r] : 1.0f;
+                            owed[r] = before * adjust(r, row_maximum(top), false);
+                            due |= 1u << r;
+                            (void)exponentials(r);
+                            look |= rose;
+                            plan_looks(true, ptx::any(look != 0));
                         }
-                        (void)exponentials(r);  // NOTE: once: NaN would ask for ever
                     }
                 }
-                due |= 1;
-                look |= rose;
-                const bool look_next = ptx::any(look != 0);
-                plan_looks(true, look_next);
             }
             // NOTE: after a branch, or the compiler waits before the exponentials.
             settle();
             if (due != 0) [[unlikely]] {
-                if ((due & 1) != 0) {
-                    scale_out(0, owed[0]);
-                    scale_out(1, owed[1]);
+                QUATT_UNROLL
+                for (u32 r = 0; r < 2; r++) {
+                    if ((due >> r & 1) != 0) {
+                        scale_out(r, owed[r]);
+                    }
                 }
-                if ((due & 2) != 0 && kMutant != Mutant::kNoFlush) {
+                if ((due & 4) != 0 && kMutant != Mutant::kNoFlush) {
                     flush();
                 }
             }
@@ -462,7 +531,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const auto release = [&](u32 n) {
             ptx::syncwarp();  // all lanes have read the K scales
             if (speaks) {
-                ptx::mbarrier_arrive(empty(n % C::kStages));
+                ptx::mbarrier_arrive(empty(n));
             }
         };
 
@@ -470,25 +539,32 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             u32 pa[C::kPSteps][4], pb[C::kPSteps][4];
             wait_pair();
             ptx::wgmma_fence();
-            issue_scores(k_of(used, 1));
+            issue_scores(k_of(stage, 1));
             load_scale(1);
             ptx::wgmma_wait<0>();
             softmax(pa, true, [] {});
+            bool is_there = false;  // the next pair: asked for early, the answer takes a while
             // Scores of the next tile, which is in `half` of its stage, and its P in `now`, beside
             // P V of the tile before.
             const auto step = [&](u32 half, const u32(&was)[C::kPSteps][4],
                                   u32(&now)[C::kPSteps][4]) {
                 tile--;
+                const u32 before = stage;  // of the tile before
                 if (half == 1) {
-                    used++;
-                    wait_pair();
+                    next_stage();
+                    if (!is_there) {
+                        wait_pair();
+                    }
                 }
                 load_scale(half);
                 if constexpr (kMutant != Mutant::kNoFence) {
                     ptx::wgmma_fence();
                 }
-                issue_scores(k_of(used, half));
-                issue_values(was, half == 1 ? v_of(used - 1, 0) : v_of(used, 1));
+                issue_scores(k_of(stage, half));
+                issue_values(was, v_of(before, 1 - half));
+                if (half == 0) {
+                    is_there = next_pair_is_there();
+                }
                 if constexpr (kMutant != Mutant::kNoScoreWait) {
                     ptx::wgmma_wait<1>();
                 }
@@ -497,7 +573,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                         ptx::wgmma_wait<0>();
                     }
                     if (half == 1) {
-                        release(used - 1);
+                        release(before);
                     }
                 });
             };
@@ -514,10 +590,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 ptx::mbarrier_arrive(item_empty);  // this warp has read Q and the item
             }
             ptx::wgmma_fence();
-            issue_values(pb, v_of(used, 0));
+            issue_values(pb, v_of(stage, 0));
             ptx::wgmma_wait<0>();
-            release(used);
-            used++;
+            release(stage);
+            next_stage();
             QUATT_UNROLL
             for (u32 i = 0; i < C::kOutRegisters; i++) {
                 ptx::pin(o[i]);
@@ -537,7 +613,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             l[r] += ptx::shfl_xor(l[r], 2);
             const bool has_key = l[r] != 0;  // NaN is one
             if (p.out.has_lse && t == 0 && row_of(r) < queries) {
-                const float lse = (m[r] - C::kExponent + ptx::lg2(l[r])) * 0.6931471805599453f +
+                const float lse = (ptx::lg2(l[r]) - lift[r]) * 0.6931471805599453f +
                                   p.lse_shift.load(factors + row_of(r));
                 p.out.lse.store(offset(results.z, results.w) + head * p.out.lse_head +
                                     row_of(r) * p.out.lse_token,
@@ -546,7 +622,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             const float inverse = has_key ? 1.0f / l[r] : 0.0f;
             // m moved O and l alike since the last flush, and the master not.
             if (has_master) {
-                keep[r] = ptx::ex2(master_reference[r] - m[r]) * inverse;
+                keep[r] = ptx::ex2(master_reference[r] - reference(r)) * inverse;
             }
             add[r] = inverse;
         }
@@ -555,7 +631,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             float* x = &o[4 * n];
             ptx::F32x4 y{0, 0, 0, 0};
             if (has_master) {
-                y = master.load<ptx::F32x4>(n * 16 * C::kGroupThreads);
+                y = master.load<ptx::F32x4>((n * 32 + lane) * 16);
             }
             const auto scale = v_scale.template load<ptx::F32x2>(4 * (8 * n + 2 * t));
             const auto mean = v_mean.template load<ptx::F32x2>(4 * (8 * n + 2 * t));
@@ -565,9 +641,37 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             x[2] = ptx::fma(ptx::fma(x[2], add[1], y.z * keep[1]), scale.x, mean.x * mean1);
             x[3] = ptx::fma(ptx::fma(x[3], add[1], y.w * keep[1]), scale.y, mean.y * mean1);
         }
-        tile::store_rows<2, C::kOutRegisters / 4>(
-            p.out, offset(results.x, results.y) + head * p.out.strides.head, queries, t, row_of,
-            [&](u32 r, u32 n, u32 i) { return o[4 * n + 2 * r + i]; });
+        const i64 out_at = offset(results.x, results.y) + head * p.out.strides.head;
+        if (!p.out.bulk) {
+            tile::store_rows<2, C::kOutRegisters / 4>(
+                p.out, out_at, queries, t, row_of,
+                [&](u32 r, u32 n, u32 i) { return o[4 * n + 2 * r + i]; });
+            continue;
+        }
+        if (has_master) {
+            ptx::syncwarp();  // all lanes have read theirs
+        } else {
+            reuse_master();
+        }
+        QUATT_UNROLL
+        for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
+            QUATT_UNROLL
+            for (u32 r = 0; r < 2; r++) {
+                master.store((g + 8 * r) * C::kRowPitch + 16 * n + 4 * t,
+                             tile::pack_out(p.out.type, o[4 * n + 2 * r], o[4 * n + 2 * r + 1]));
+            }
+        }
+        if constexpr (kMutant != Mutant::kNoRowsFence) {
+            ptx::fence_proxy_async();
+        }
+        ptx::syncwarp();
+        const i32 row = row0 - i32(g) + i32(lane);
+        if (lane < 16 && row < queries) {
+            const u32 bytes = 2 * p.out.channels;
+            ptx::bulk_store(p.out.out16.sub(out_at + row * p.out.strides.token, p.out.channels),
+                            master.sub(lane * C::kRowPitch, bytes), bytes);
+        }
+        ptx::bulk_commit();
     }
 }
 
