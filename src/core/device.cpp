@@ -179,9 +179,13 @@ int cpu_count() {
 
 bool cpu_has_f16c() {
 #if defined(__x86_64__) && defined(__GNUC__)
-    // NOTE: not by __builtin_cpu_supports, which knows the name in GCC only.
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    // NOTE: not by __builtin_cpu_supports, which knows the name in GCC only. And asked once: under
+    // a hypervisor each CPUID leaves the machine, and every query comes by here.
+    static const bool has = [] {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    }();
+    return has;
 #else
     return false;
 #endif
@@ -189,7 +193,6 @@ bool cpu_has_f16c() {
 
 bool cpu_has_avx512_fp16() {
 #if defined(__x86_64__) && defined(__GNUC__)
-    // NOTE: asked once: under a hypervisor each CPUID leaves the machine.
     static const bool has = __builtin_cpu_supports("avx512f") != 0 && leaf7_edx_has(1u << 23);
     return has;
 #else
