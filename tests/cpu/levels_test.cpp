@@ -163,6 +163,31 @@ TEST_P(Level, IsTheEmulation) {
     }
 }
 
+// Where the processor has the instructions: the bits of the emulated ones.
+class NativeLevel : public Level {};
+
+INSTANTIATE_TEST_SUITE_P(Machine, NativeLevel,
+                         testing::Combine(testing::Values("cpu_amx", "cpu_avx512_fp16"),
+                                          testing::ValuesIn(kRecipes)),
+                         [](const auto& tested) {
+                             return std::string(std::get<0>(tested.param)) + "_" +
+                                    std::get<1>(tested.param);
+                         });
+
+TEST_P(NativeLevel, HasTheBitsOfEmulatedInstructions) {
+    const std::string name = std::string(kernel()) + "_emulated";
+    Random random(37);
+    for (int n = 0; n < scaled(15); n++) {
+        Case c(random_spec(random));
+        const Bits native = bits(c);
+        c.reset_outputs();
+        const Problem p = c.problem(way());
+        const Status st = run_on(*emulated_level(name.c_str()), p);
+        ASSERT_TRUE(st.ok()) << st.message();
+        EXPECT_EQ((Bits{c.out.codes(), c.lse.codes()}), native) << c.spec;
+    }
+}
+
 // Several intervals, splits, and rows whose reference falls and rises: scores with a standard
 // deviation of 3.
 TEST_P(Level, IsTheEmulationOnLongRows) {
