@@ -72,6 +72,27 @@ bool parse_arch(std::string_view s, quatt_device& d) {
     return true;
 }
 
+#if defined(__x86_64__) && defined(__GNUC__)
+
+// Bits of EDX of CPUID leaf 7, as Intel's manual numbers them (volume 2A, CPUID).
+// NOTE: not by __builtin_cpu_supports, whose names differ between compilers.
+bool leaf7_edx_has(unsigned bits) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bits) == bits;
+}
+
+// XCR0, the registers that the system saves for a program; 0 where it does not say.
+std::uint64_t saved_registers() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0) {
+        return 0;
+    }
+    asm("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return std::uint64_t{d} << 32 | a;
+}
+
+#endif
+
 }  // namespace
 
 Result<quatt_device> parse_device(std::string_view name) {
@@ -158,9 +179,33 @@ int cpu_count() {
 
 bool cpu_has_f16c() {
 #if defined(__x86_64__) && defined(__GNUC__)
-    // NOTE: not by __builtin_cpu_supports, which knows the name in GCC only.
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    // NOTE: not by __builtin_cpu_supports, which knows the name in GCC only. And asked once: under
+    // a hypervisor each CPUID leaves the machine, and every query comes by here.
+    static const bool has = [] {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    }();
+    return has;
+#else
+    return false;
+#endif
+}
+
+bool cpu_has_avx512_fp16() {
+#if defined(__x86_64__) && defined(__GNUC__)
+    static const bool has = __builtin_cpu_supports("avx512f") != 0 && leaf7_edx_has(1u << 23);
+    return has;
+#else
+    return false;
+#endif
+}
+
+bool cpu_has_amx() {
+#if defined(__x86_64__) && defined(__GNUC__)
+    constexpr std::uint64_t kTileConfigAndData = 3u << 17;
+    static const bool has = leaf7_edx_has(1u << 22 | 1u << 24 | 1u << 25) &&
+                            (saved_registers() & kTileConfigAndData) == kTileConfigAndData;
+    return has;
 #else
     return false;
 #endif
@@ -169,9 +214,9 @@ bool cpu_has_f16c() {
 const char* cpu_features() {
 #if defined(__x86_64__) && defined(__GNUC__)
     // Not a string: the C interface hands it out, and may neither throw nor fail.
-    static const std::array<char, 128> features = [] {
+    static const std::array<char, 192> features = [] {
         __builtin_cpu_init();
-        std::array<char, 128> all{};
+        std::array<char, 192> all{};
         std::size_t used = 0;
         const auto add = [&](std::string_view name, int has) {
             if (has != 0 && used + name.size() + 1 < all.size()) {
@@ -190,6 +235,10 @@ const char* cpu_features() {
         add("AVX512VL", __builtin_cpu_supports("avx512vl"));
         add("AVX512VNNI", __builtin_cpu_supports("avx512vnni"));
         add("AVX512BF16", __builtin_cpu_supports("avx512bf16"));
+        add("AVX512FP16", cpu_has_avx512_fp16() ? 1 : 0);
+        for (const char* name : {"AMX-TILE", "AMX-INT8", "AMX-BF16"}) {
+            add(name, cpu_has_amx() ? 1 : 0);
+        }
         all[used] = 0;
         return all;
     }();

@@ -17,6 +17,8 @@ namespace quatt::core {
 
 [[nodiscard]] int cpu_count();
 [[nodiscard]] bool cpu_has_f16c();
+[[nodiscard]] bool cpu_has_avx512_fp16();
+[[nodiscard]] bool cpu_has_amx();  // tiles, INT8 and BF16, and the system keeps their registers
 [[nodiscard]] const char* cpu_features();
 
 }  // namespace quatt::core

@@ -107,6 +107,8 @@ std::span<const Kernel* const> kernels() {
         &kCpuLevelKernels[1],
         &kCpuLevelKernels[2],
         &kCpuLevelKernels[3],
+        &kCpuLevelKernels[4],
+        &kCpuLevelKernels[5],
 #endif
         &kCpuKernel,
         &kEmulateKernel,

@@ -82,7 +82,7 @@ struct Selection {
 void refuse_room(const quatt_problem& p, Reasons& reasons);
 
 // Defined by the backends above this layer; core only knows that they exist.
-extern const Kernel kCpuLevelKernels[4];  // on x86-64: one an instruction-set level
+extern const Kernel kCpuLevelKernels[6];  // on x86-64: one an instruction-set level
 extern const Kernel kCpuKernel;
 extern const Kernel kReferenceKernel;
 extern const Kernel kEmulateKernel;

@@ -18,16 +18,17 @@ using recipe::RowReference;
 // Rows whose scores are in memory at a time. A tile is fetched and widened once for a block of
 // rows, but scores and P are to stay in the first-level cache.
 constexpr std::int64_t kPartRows = 64;
-static_assert(kPartRows % kRowStep == 0 && kBlockRows % kPartRows == 0);
+static_assert(kPartRows % kTileRows == 0 && kTileRows % kRowStep == 0 &&
+              kBlockRows % kPartRows == 0);
 
 struct Scratch {
     core::Carver carver;
     std::uint32_t* q;       // [block rows, steps]
-    std::uint32_t* q_mean;  // [kRowStep, steps]: the mean row of Q, padding
+    std::uint32_t* q_mean;  // [row step, steps]: the mean row of Q, padding
     float* k;               // [dim, 64]: a widened tile
     float* v;               // [64, dv]: likewise
     float* t;               // [part rows, 64]
-    float* t_mean;          // [kRowStep, 64]
+    float* t_mean;          // [row step, 64]
     std::uint32_t* p;       // [part rows, 64 / elements]
     float* l;               // [block rows, kSumLanes]
     float* o;               // [block rows, dv]: under the row's reference
@@ -36,20 +37,16 @@ struct Scratch {
     Scratch(const TileShape& s, std::byte* base)
         : carver(base),
           q(carver.take<std::uint32_t>(kBlockRows * s.steps)),
-          q_mean(carver.take<std::uint32_t>(kRowStep * s.steps)),
+          q_mean(carver.take<std::uint32_t>(s.row_step * s.steps)),
           k(carver.take<float>(s.k_floats())),
           v(carver.take<float>(s.v_floats())),
           t(carver.take<float>(kPartRows * kTile)),
-          t_mean(carver.take<float>(kRowStep * kTile)),
+          t_mean(carver.take<float>(s.row_step * kTile)),
           p(carver.take<std::uint32_t>(kPartRows * kTile)),
           l(carver.take<float>(kBlockRows * kSumLanes)),
           o(carver.take<float>(kBlockRows * s.dv)),
           master(carver.take<float>(kBlockRows * s.dv)) {}
 };
-
-[[nodiscard]] constexpr std::int64_t padded(std::int64_t rows) {
-    return (rows + kRowStep - 1) / kRowStep * kRowStep;
-}
 
 void prefetch(const std::byte* tile, std::int64_t bytes) {
     for (std::int64_t i = 0; i < bytes; i += 64) {
@@ -98,9 +95,9 @@ private:
 
     // What is past the rows is 0 or what an earlier part left: its products go nowhere.
     void load_queries() {
-        const std::int64_t rows = padded(n_);
+        const std::int64_t rows = padded(n_, o_.shape.row_step);
         std::fill(s_.q, s_.q + rows * o_.shape.steps, 0u);
-        std::fill(s_.q_mean, s_.q_mean + kRowStep * o_.shape.steps, 0u);
+        std::fill(s_.q_mean, s_.q_mean + o_.shape.row_step * o_.shape.steps, 0u);
         std::fill(s_.p, s_.p + kPartRows * kTile, 0u);
         std::fill(s_.l, s_.l + rows * kSumLanes, 0.0f);
         std::fill(s_.o, s_.o + rows * o_.shape.dv, 0.0f);
@@ -169,22 +166,22 @@ private:
         m.p = s_.p;
         m.key_factor = recipe::row_factor(r_.k, head_.k, key);
         if (r_.q_mean_term != 0) {
-            o_.kernels->scores[qk](s_.q_mean, k, kRowStep, shape.steps, s_.t_mean);
+            o_.kernels->scores[qk](s_.q_mean, k, shape.row_step, shape.steps, s_.t_mean);
             m.mean_term = s_.t_mean;
         }
         for (std::int64_t i = 0; i < n_; i += kPartRows) {
             m.rows = std::min(kPartRows, n_ - i);
+            const std::int64_t rows = padded(m.rows, shape.row_step);
             m.row_factor = row_factor_.data() + i;
             m.first = seen_first_.data() + i;
             m.last = seen_last_.data() + i;
             m.reference = reference_.data() + i;
             m.l = s_.l + i * kSumLanes;
             m.factor = factor_.data() + i;
-            o_.kernels->scores[qk](s_.q + i * shape.steps, k, padded(m.rows), shape.steps, s_.t);
+            o_.kernels->scores[qk](s_.q + i * shape.steps, k, rows, shape.steps, s_.t);
             prefetch_part(tile - 1, i / kPartRows);
             o_.kernels->meet[pv](m);
-            o_.kernels->values[pv](s_.p, v, padded(m.rows), shape.dv, m.factor,
-                                   s_.o + i * shape.dv);
+            o_.kernels->values[pv](s_.p, v, rows, shape.dv, m.factor, s_.o + i * shape.dv);
         }
     }
 
@@ -277,7 +274,9 @@ std::size_t block_scratch_bytes(const TileShape& s) {
 
 void attend_block(const recipe::HeadProblem& p, const BlockOptions& o, const PackedHead& head,
                   std::span<const std::int64_t> rows, std::span<std::byte> scratch) {
+    o.kernels->enter();
     Block(p, o, head, rows, scratch.data()).run();
+    o.kernels->leave();
 }
 
 }  // namespace quatt::cpu

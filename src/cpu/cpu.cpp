@@ -40,6 +40,8 @@ void refuse_level(const quatt_problem& p, const quatt_device& d, Reasons& reason
     refuse(p, d, reasons);
     if (!level.supported()) {
         reasons.push_back(text("needs ", level.needs, "; this CPU has ", cpu_features()));
+    } else if (const std::string no = level.permission(); !no.empty()) {
+        reasons.push_back(no);
     } else if (!level.preferred() && p.kernel == nullptr) {
         reasons.push_back(text("is slower than the next on this CPU; kernel=", level.kernel,
                                " takes it all the same"));
@@ -83,9 +85,10 @@ constexpr Kernel level_kernel(const char* name) {
             choose_level<kLevel>,
             run_level<kLevel>};
 }
-const Kernel kCpuLevelKernels[4] = {level_kernel<0>("cpu_avx512_bf16"),
-                                    level_kernel<1>("cpu_avx512_vnni"),
-                                    level_kernel<2>("cpu_avx512"), level_kernel<3>("cpu_avx2")};
+const Kernel kCpuLevelKernels[6] = {
+    level_kernel<0>("cpu_amx"),         level_kernel<1>("cpu_avx512_fp16"),
+    level_kernel<2>("cpu_avx512_bf16"), level_kernel<3>("cpu_avx512_vnni"),
+    level_kernel<4>("cpu_avx512"),      level_kernel<5>("cpu_avx2")};
 
 #endif
 

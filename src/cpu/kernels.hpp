@@ -1,15 +1,17 @@
 // The loops that are compiled once per instruction-set level (level_kernels.hpp, levels/*.cpp), and
 // the layouts that they read. All of them work on one tile of 64 keys and a block of rows, padded
-// to a multiple of four.
+// to a multiple of four, or of the 16 of AMX.
 //
 // A tile is a matrix of 32-bit units, [steps, columns]; each unit holds the elements of one column
 // that one instruction multiplies and adds:
 //   product  unit
 //   kF32     1 fp32 number                        vfmadd
-//   kBf16    2 bf16 numbers                       vdpbf16ps
-//   kInt8    4 bytes: rows + 128, keys as int8    vpdpbusd
+//   kBf16    2 bf16 numbers                       vdpbf16ps, tdpbf16ps
+//   kInt8    4 bytes: rows + 128, keys as int8    vpdpbusd, tdpbusd
+//   kF16     2 fp16 numbers of one key: p twice,  vfmadd..ph
+//            v * 2^-8 of two channels
 // Scores: rows q [rows, steps] along channels, times K^T [steps, 64 keys].
-// Values: rows p [rows, steps] along keys, times V [steps, dv channels padded to 16].
+// Values: rows p [rows, steps] along keys, times V [steps, dv channels], kF16 [64, dv / 2].
 #pragma once
 #include <quatt/quatt.h>
 
@@ -19,16 +21,21 @@
 
 namespace quatt::cpu {
 
-inline constexpr std::int64_t kTile = 64;         // keys
-inline constexpr std::int64_t kRowStep = 4;       // rows that the products work on together
-inline constexpr std::int64_t kChannelStep = 16;  // dv is padded to a multiple of it
-inline constexpr std::int64_t kSumLanes = 16;     // partial sums of l a row
+inline constexpr std::int64_t kTile = 64;      // keys
+inline constexpr std::int64_t kRowStep = 4;    // rows that a product keeps in registers
+inline constexpr std::int64_t kTileRows = 16;  // rows of a register of AMX, and units of a row
+inline constexpr std::int64_t kSumLanes = 16;  // partial sums of l a row
 
-enum class Product { kF32, kBf16, kInt8 };
+enum class Product { kF32, kBf16, kF16, kInt8 };
 
-// Elements in a 32-bit unit.
+// Elements along the summed axis in a 32-bit unit.
 [[nodiscard]] constexpr std::int64_t elements(Product p) {
-    return p == Product::kF32 ? 1 : p == Product::kBf16 ? 2 : 4;
+    return p == Product::kInt8 ? 4 : p == Product::kBf16 ? 2 : 1;
+}
+
+// dv is padded to a multiple of it: a vector of 16 units.
+[[nodiscard]] constexpr std::int64_t channel_step(Product p) {
+    return p == Product::kF16 ? 32 : 16;
 }
 
 // What the softmax of a block of rows and one tile reads and writes.
@@ -47,21 +54,28 @@ struct Meeting {
     std::uint32_t* p;                  // [rows, 64 / elements] out: rounded P
 };
 
+// Functions by product, null where a level has none.
 struct Kernels {
+    // Rows are padded to a multiple of the first, steps of kBf16 and kInt8 of the second.
+    std::int64_t row_step, unit_step;
+    // Around the other calls, on the same thread: AMX's tiles are configured, and released.
+    void (*enter)();
+    void (*leave)();
     // c [rows, 64] = q . k. kInt8: the tile begins with 64 int32, minus 128 times the sum of each
     // key, which undo the 128 in q.
-    void (*scores[3])(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows,
+    void (*scores[4])(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows,
                       std::int64_t steps, float* c);
-    // o [rows, dv] = o * factor[row] + p . v; by kF32, kBf16
-    void (*values[2])(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows,
+    // o [rows, dv] = o * factor[row] + p . v
+    void (*values[3])(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows,
                       std::int64_t dv, const float* factor, float* o);
-    // The law of the softmax reference, row by row; P as kF32, kBf16
-    void (*meet[2])(const Meeting& m);
+    // The law of the softmax reference, row by row; P as the product reads it
+    void (*meet[3])(const Meeting& m);
     // Tiles of 16-bit numbers as fp32: count is a multiple of 16
     void (*widen_bf16)(const std::uint16_t* from, std::int64_t count, float* to);
     void (*widen_f16)(const std::uint16_t* from, std::int64_t count, float* to);
 };
 
-extern const Kernels kAvx2Kernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels;
+extern const Kernels kAvx2Kernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels,
+    kAvx512Fp16Kernels, kAmxKernels;
 
 }  // namespace quatt::cpu

@@ -1,6 +1,15 @@
 #include "cpu/level.hpp"
 
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <cerrno>
+#include <system_error>
+
 #include "core/device.hpp"
+#include "core/text.hpp"
 
 namespace quatt::cpu {
 namespace {
@@ -21,6 +30,32 @@ bool has_vnni() {
 bool has_bf16() {
     return has_vnni() && __builtin_cpu_supports("avx512bf16") != 0;
 }
+bool has_fp16() {
+    return has_vnni() && core::cpu_has_avx512_fp16();
+}
+bool has_amx() {
+    return has_bf16() && core::cpu_has_amx();
+}
+
+std::string nothing_to_ask() {
+    return {};
+}
+
+// Linux keeps the 8 KB of AMX's tiles for a process that asked for them (since 5.16,
+// Documentation/arch/x86/xstate.rst); without that the first tile instruction is a SIGILL.
+std::string ask_for_tiles() {
+#if defined(__linux__)
+    constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, ARCH_XCOMP_TILEDATA
+    static const int error = syscall(SYS_arch_prctl, kRequest, kTileData) == 0 ? 0 : errno;
+    return error == 0 ? std::string()
+                      : core::text(
+                            "the system refuses AMX's tiles to this process: arch_prctl("
+                            "ARCH_REQ_XCOMP_PERM, 18): ",
+                            std::generic_category().message(error));
+#else
+    return "AMX's tiles are asked for on Linux only";
+#endif
+}
 
 bool always() {
     return true;
@@ -28,6 +63,10 @@ bool always() {
 // vdpbf16ps has twice the rate of fp32 FMA on Zen 5, half of it on Intel (docs/perf/cpu.md).
 bool bf16_is_fast() {
     return __builtin_cpu_is("amd") != 0;
+}
+// A fast vdpbf16ps has the rate of FP16 FMA, takes more formats and sums in fp32.
+bool f16_is_best() {
+    return !(has_bf16() && bf16_is_fast());
 }
 
 // bf16 holds every code, times its UE4M3 scale where there is one.
@@ -37,15 +76,21 @@ bool exact_in_bf16(quatt_format f) {
 
 }  // namespace
 
-const std::array<Level, 4>& levels() {
-    static constexpr std::array<Level, 4> kLevels = {{
+const std::array<Level, 6>& levels() {
+    static constexpr std::array<Level, 6> kLevels = {{
+        {"cpu_amx",
+         "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512BF16 AMX-TILE AMX-INT8 AMX-BF16",
+         &kAmxKernels, true, true, false, has_amx, ask_for_tiles, always},
+        {"cpu_avx512_fp16", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512FP16",
+         &kAvx512Fp16Kernels, true, false, true, has_fp16, nothing_to_ask, f16_is_best},
         {"cpu_avx512_bf16", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512BF16",
-         &kAvx512Bf16Kernels, true, true, has_bf16, bf16_is_fast},
+         &kAvx512Bf16Kernels, true, true, false, has_bf16, nothing_to_ask, bf16_is_fast},
         {"cpu_avx512_vnni", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI", &kAvx512VnniKernels,
-         true, false, has_vnni, always},
-        {"cpu_avx512", "AVX512F AVX512BW AVX512DQ AVX512VL", &kAvx512Kernels, false, false,
-         has_avx512, always},
-        {"cpu_avx2", "AVX2 FMA F16C", &kAvx2Kernels, false, false, has_avx2, always},
+         true, false, false, has_vnni, nothing_to_ask, always},
+        {"cpu_avx512", "AVX512F AVX512BW AVX512DQ AVX512VL", &kAvx512Kernels, false, false, false,
+         has_avx512, nothing_to_ask, always},
+        {"cpu_avx2", "AVX2 FMA F16C", &kAvx2Kernels, false, false, false, has_avx2, nothing_to_ask,
+         always},
     }};
     return kLevels;
 }
@@ -59,6 +104,11 @@ Product scores_product(const quatt_recipe& r, const Level& level) {
 }
 
 Product values_product(const quatt_recipe& r, const Level& level) {
+    // An E4M3 code times an E4M3 code, and 64 of them, fit fp16 (level_kernels.hpp, MacF16). Scores
+    // do not: channels of Q and K cancel, and a score's error moves codes of P (docs/perf/cpu.md).
+    if (level.f16 && r.p_format == QUATT_FORMAT_E4M3 && r.v.format == QUATT_FORMAT_E4M3) {
+        return Product::kF16;
+    }
     return level.bf16 && exact_in_bf16(r.p_format) && exact_in_bf16(r.v.format) ? Product::kBf16
                                                                                 : Product::kF32;
 }

@@ -4,8 +4,12 @@
 #include <cstring>
 #include <type_traits>
 
+#include "cpu/instructions.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/lanes.hpp"
+#if defined(QUATT_HAVE_AMX)
+#include "cpu/tile_products.hpp"
+#endif
 
 namespace quatt::cpu {
 namespace {
@@ -13,12 +17,14 @@ namespace {
 // ---------------------------------------------------------------------------------------------
 // Products
 
+// A Sum has kParts vectors of fp32 numbers, columns of units that lie side by side.
 struct MacF32 {
     using Sum = F;
+    static constexpr int kParts = 1;
     static constexpr bool kOffset = false;
     QUATT_INLINE static Sum zero() { return all(0.0f); }
     QUATT_INLINE static Sum mac(Sum s, I a, I b) { return mul_add(as_floats(a), as_floats(b), s); }
-    QUATT_INLINE static F floats(Sum s) { return s; }
+    QUATT_INLINE static F floats(Sum s, int) { return s; }
 };
 
 #if defined(__AVX512BF16__)
@@ -26,25 +32,49 @@ struct MacF32 {
 // and the two sums are rounded to nearest.
 struct MacBf16 {
     using Sum = F;
+    static constexpr int kParts = 1;
     static constexpr bool kOffset = false;
     QUATT_INLINE static Sum zero() { return all(0.0f); }
     QUATT_INLINE static Sum mac(Sum s, I a, I b) {
         return _mm512_dpbf16_ps(s, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
     }
-    QUATT_INLINE static F floats(Sum s) { return s; }
+    QUATT_INLINE static F floats(Sum s, int) { return s; }
 };
 #endif
 
 #if defined(__AVX512VNNI__)
 struct MacInt8 {
     using Sum = I;
+    static constexpr int kParts = 1;
     static constexpr bool kOffset = true;  // sums start at what the tile begins with
     // NOTE: not the intrinsic, whose sums GCC 12 copies twice an instruction.
     QUATT_INLINE static Sum mac(Sum s, I a, I b) {
         asm("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(a), "v"(b));
         return s;
     }
-    QUATT_INLINE static F floats(Sum s) { return to_floats(s); }
+    QUATT_INLINE static F floats(Sum s, int) { return to_floats(s); }
+};
+#endif
+
+#if defined(QUATT_HAVE_FP16)
+// P times V * 2^-8, both of E4M3: fp16 sums of a tile's 64 keys.
+// - No overflow. A code of P that stays is at most 416: 0x7E overflows, and what is made again is
+//   at most 2^6. V * 2^-8 is at most 1.75. 64 * 416 * 1.75 = 46592, and 64 roundings up of 2^-11
+//   make 48100 of it, below 65504.
+// - Error. Products are exact and each sum is rounded once, by at most 2^-11 of itself. So a tile
+//   errs by at most 64 * 2^-11 of its sum of |p v|, and at random by some 2^-11 sqrt(64 / 6) of
+//   what it adds: 1.6e-3, beside the 3.6e-2 of E4M3 itself (docs/perf/cpu.md: measured).
+struct MacF16 {
+    using Sum = I;  // 32 fp16 numbers
+    static constexpr int kParts = 2;
+    static constexpr bool kOffset = false;
+    QUATT_INLINE static Sum zero() { return all(0); }
+    QUATT_INLINE static Sum mac(Sum s, I a, I b) { return fma_f16(a, b, s); }
+    QUATT_INLINE static F floats(Sum s, int part) {
+        const __m256i half =
+            part == 0 ? _mm512_castsi512_si256(s) : _mm512_extracti64x4_epi64(s, 1);
+        return mul(_mm512_cvtph_ps(half), all(256.0f));
+    }
 };
 #endif
 
@@ -95,7 +125,7 @@ void scores(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows, s
             multiply<Mac, kMostVectors>(q + r0 * steps, steps, tile + j, kTile, steps, sum);
             for (std::int64_t r = 0; r < kRowStep; r++) {
                 for (int v = 0; v < kMostVectors; v++) {
-                    store(c + (r0 + r) * kTile + j + v * kLanes, Mac::floats(sum[r][v]));
+                    store(c + (r0 + r) * kTile + j + v * kLanes, Mac::floats(sum[r][v], 0));
                 }
             }
         }
@@ -105,17 +135,20 @@ void scores(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows, s
 template <class Mac, int kVectors>
 QUATT_INLINE void values_of(const std::uint32_t* p, std::int64_t steps, const std::uint32_t* v,
                             std::int64_t dv, const float* factor, float* o) {
-    F sum[kRowStep][kVectors];
+    typename Mac::Sum sum[kRowStep][kVectors];
     for (auto& row : sum) {
-        for (F& x : row) {
+        for (auto& x : row) {
             x = Mac::zero();
         }
     }
-    multiply<Mac, kVectors>(p, steps, v, dv, steps, sum);
+    multiply<Mac, kVectors>(p, steps, v, dv / Mac::kParts, steps, sum);
+#pragma GCC unroll 4
     for (std::int64_t r = 0; r < kRowStep; r++) {
-        for (int i = 0; i < kVectors; i++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors * Mac::kParts; i++) {
             float* to = o + r * dv + i * kLanes;
-            store(to, mul_add(load(to), all(factor[r]), sum[r][i]));
+            const F added = Mac::floats(sum[r][i / Mac::kParts], i % Mac::kParts);
+            store(to, mul_add(load(to), all(factor[r]), added));
         }
     }
 }
@@ -124,21 +157,23 @@ QUATT_INLINE void values_of(const std::uint32_t* p, std::int64_t steps, const st
 template <class Mac, std::int64_t kSteps>
 void values(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows, std::int64_t dv,
             const float* factor, float* o) {
+    constexpr std::int64_t kColumns = kLanes * Mac::kParts;  // of a vector
     for (std::int64_t d = 0; d < dv;) {
-        const std::int64_t left = (dv - d) / kLanes;
+        const std::int64_t left = (dv - d) / kColumns;
+        const std::uint32_t* b = v + d / Mac::kParts;
         const int vectors = left >= kMostVectors ? kMostVectors : left >= 2 ? 2 : 1;
         for (std::int64_t r = 0; r < rows; r += kRowStep) {
             const std::uint32_t* a = p + r * kSteps;
             float* to = o + r * dv + d;
             if (vectors == kMostVectors) {
-                values_of<Mac, kMostVectors>(a, kSteps, v + d, dv, factor + r, to);
+                values_of<Mac, kMostVectors>(a, kSteps, b, dv, factor + r, to);
             } else if (vectors == 2) {
-                values_of<Mac, 2>(a, kSteps, v + d, dv, factor + r, to);
+                values_of<Mac, 2>(a, kSteps, b, dv, factor + r, to);
             } else {
-                values_of<Mac, 1>(a, kSteps, v + d, dv, factor + r, to);
+                values_of<Mac, 1>(a, kSteps, b, dv, factor + r, to);
             }
         }
-        d += vectors * kLanes;
+        d += vectors * kColumns;
     }
 }
 
@@ -213,11 +248,11 @@ struct RoundBf16 {
         return as_floats(
             bits_and(add(add(bits, odd), all(0x7FFF)), all(static_cast<std::int32_t>(0xFFFF0000))));
     }
-    template <bool kPairs>
+    template <Product kAs>
     QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
         I top = all(0);
         for (int v = 0; v < kVectors; v++) {
-            rounded[v] = kPairs ? p[v] : round(p[v]);  // store_p rounds pairs
+            rounded[v] = kAs == Product::kBf16 ? p[v] : round(p[v]);  // store_p rounds pairs
             top = max_unsigned(top, as_ints(p[v]));
         }
         return top;
@@ -226,7 +261,7 @@ struct RoundBf16 {
 
 struct RoundF16 {
     static constexpr std::int32_t kOverflow = 0x47000000;  // 2^15, before rounding
-    template <bool kPairs>
+    template <Product kAs>
     QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
         I top = all(0);
         for (int v = 0; v < kVectors; v++) {
@@ -241,7 +276,7 @@ constexpr std::int32_t kE4m3Least = 0x3C800000;  // 2^-6
 
 struct RoundE4m3 {
     static constexpr std::int32_t kOverflow = 0x43E00000;  // 448, code 0x7E
-    template <bool kPairs>
+    template <Product kAs>
     QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
         I top = all(0);
         for (int v = 0; v < kVectors; v++) {
@@ -254,7 +289,7 @@ struct RoundE4m3 {
 
 struct RoundE2m1 {
     static constexpr std::int32_t kOverflow = RoundE4m3::kOverflow;  // of a scale
-    template <bool kPairs>
+    template <Product kAs>
     QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
         constexpr int kGroup = 32 / kLanes;        // vectors of the 32 keys of two scales
         constexpr std::int32_t kOne = 0x3F800000;  // below it E2M1 has multiples of a half
@@ -282,16 +317,29 @@ inline constexpr bool kIsBf16 = false;
 template <>
 inline constexpr bool kIsBf16<RoundBf16> = true;
 
-QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], std::false_type) {
+template <Product kAs>
+using As = std::integral_constant<Product, kAs>;
+
+QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], As<Product::kF32>) {
     for (int v = 0; v < kVectors; v++) {
         store(reinterpret_cast<float*>(to) + v * kLanes, p[v]);
     }
 }
 #if defined(__AVX512BF16__)
-QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], std::true_type) {
+QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], As<Product::kBf16>) {
     for (int v = 0; v < kVectors; v += 2) {
         const auto pair = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p[v + 1], p[v]));
         _mm512_storeu_si512(to + v * kLanes / 2, pair);
+    }
+}
+#endif
+#if defined(QUATT_HAVE_FP16)
+QUATT_INLINE void store_p(std::uint32_t* to, const F (&p)[kVectors], As<Product::kF16>) {
+    const I twice = _mm512_or_si512(lane_numbers(), shift_left<16>(lane_numbers()));  // 0 0 1 1 ...
+    for (int v = 0; v < kVectors; v++) {
+        const __m256i half = _mm512_cvtps_ph(p[v], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const I p16 = _mm512_permutexvar_epi16(twice, _mm512_castsi256_si512(half));
+        _mm512_storeu_si512(to + v * kLanes, p16);
     }
 }
 #endif
@@ -302,7 +350,7 @@ struct Outcome {
 };
 
 // p = 2^(t - m + w), rounded, to memory.
-template <class Round, bool kPairs>
+template <class Round, Product kAs>
 QUATT_INLINE Outcome make_p(const F (&t)[kVectors], float m, float w, std::uint32_t* to) {
     F p[kVectors], rounded[kVectors];
     for (int v = 0; v < kVectors; v++) {
@@ -315,14 +363,14 @@ QUATT_INLINE Outcome make_p(const F (&t)[kVectors], float m, float w, std::uint3
     for (int v = 1; v < kVectors; v++) {
         result.sum = add(result.sum, p[v]);
     }
-    const I top = Round::template round_row<kPairs>(p, rounded);
+    const I top = Round::template round_row<kAs>(p, rounded);
     if constexpr (kIsBf16<Round>) {
         // Overflow is a matter of the row's sum, which is taken only where a p says that it may be.
         result.overflow = any_reaches(top, Round::kOverflow) && !(sum(result.sum) < 0x1p64f);
     } else {
         result.overflow = any_reaches(top, Round::kOverflow);
     }
-    store_p(to, rounded, std::bool_constant<kPairs>{});
+    store_p(to, rounded, As<kAs>{});
     return result;
 }
 
@@ -365,7 +413,7 @@ QUATT_INLINE void load_scores(const Meeting& m, std::int64_t i, F (&t)[kVectors]
 }
 
 // recipe::meet_tile for one row: the same decisions.
-template <class Round, bool kPairs>
+template <class Round, Product kAs>
 [[gnu::noinline]] void meet_row(const Meeting& m, std::int64_t i, std::uint32_t* p) {
     const quatt_recipe& r = *m.recipe;
     recipe::RowReference& row = m.reference[i];
@@ -380,22 +428,22 @@ template <class Round, bool kPairs>
         }
     }
     row.interval = m.interval;
-    Outcome made = make_p<Round, kPairs>(t, row.m, w, p);
+    Outcome made = make_p<Round, kAs>(t, row.m, w, p);
     row.look = false;
     if (made.overflow) {
         const float before = row.m;
         factor *= row.move(__builtin_fmaxf(before, __builtin_ceilf(row_maximum(t))));
         row.look = row.m - before >= rise;
-        made = make_p<Round, kPairs>(t, row.m, w, p);
+        made = make_p<Round, kAs>(t, row.m, w, p);
     }
     float* l = m.l + i * kSumLanes;
     store(l, mul_add(load(l), all(factor), made.sum));
     m.factor[i] = factor;
 }
 
-template <class Round, bool kPairs>
+template <class Round, Product kAs>
 void meet_rows(const Meeting& m) {
-    constexpr std::int64_t kUnits = kTile / (kPairs ? 2 : 1);
+    constexpr std::int64_t kUnits = kTile / elements(kAs);
     const float w = static_cast<float>(m.recipe->p_exponent);
     for (std::int64_t i = 0; i < m.rows; i++) {
         std::uint32_t* p = m.p + i * kUnits;
@@ -410,7 +458,7 @@ void meet_rows(const Meeting& m) {
         if (!row.look && m.interval == row.interval) [[likely]] {
             F t[kVectors];
             load_scores(m, i, t);
-            const Outcome made = make_p<Round, kPairs>(t, row.m, w, p);
+            const Outcome made = make_p<Round, kAs>(t, row.m, w, p);
             if (!made.overflow) [[likely]] {
                 float* l = m.l + i * kSumLanes;
                 store(l, add(load(l), made.sum));
@@ -418,26 +466,30 @@ void meet_rows(const Meeting& m) {
                 continue;
             }
         }
-        meet_row<Round, kPairs>(m, i, p);
+        meet_row<Round, kAs>(m, i, p);
     }
 }
 
-template <bool kPairs>
+template <Product kAs>
 void meet(const Meeting& m) {
     switch (m.recipe->p_format) {
         case QUATT_FORMAT_BF16:
-            meet_rows<RoundBf16, kPairs>(m);
+            if constexpr (kAs != Product::kF16) {
+                meet_rows<RoundBf16, kAs>(m);
+            }
             break;
         case QUATT_FORMAT_F16:
-            if constexpr (!kPairs) {
-                meet_rows<RoundF16, kPairs>(m);
+            if constexpr (kAs == Product::kF32) {
+                meet_rows<RoundF16, kAs>(m);
             }
             break;
         case QUATT_FORMAT_E2M1:
-            meet_rows<RoundE2m1, kPairs>(m);
+            if constexpr (kAs != Product::kF16) {
+                meet_rows<RoundE2m1, kAs>(m);
+            }
             break;
         default:
-            meet_rows<RoundE4m3, kPairs>(m);
+            meet_rows<RoundE4m3, kAs>(m);
             break;
     }
 }
@@ -457,23 +509,51 @@ void widen_f16_tile(const std::uint16_t* from, std::int64_t count, float* to) {
     }
 }
 
+// ---------------------------------------------------------------------------------------------
+// The table
+
+[[maybe_unused]] void nothing() {}
+
 }  // namespace
 
+#if defined(QUATT_HAVE_AMX)
+#define QUATT_AROUND kTileRows, kTileRows, configure_tiles, release_tiles
+#define QUATT_INT8_SCORES tile_scores<DotInt8>
+#define QUATT_BF16_SCORES tile_scores<DotBf16>
+#define QUATT_BF16_VALUES tile_values
+#else
+#define QUATT_AROUND kRowStep, 1, nothing, nothing
 #if defined(__AVX512VNNI__)
 #define QUATT_INT8_SCORES scores<MacInt8>
 #else
 #define QUATT_INT8_SCORES nullptr
 #endif
 #if defined(__AVX512BF16__)
-#define QUATT_BF16(name) name
+#define QUATT_BF16_SCORES scores<MacBf16>
+#define QUATT_BF16_VALUES values<MacBf16, kTile / 2>
 #else
-#define QUATT_BF16(name) nullptr
+#define QUATT_BF16_SCORES nullptr
+#define QUATT_BF16_VALUES nullptr
+#endif
+#endif
+#if defined(__AVX512BF16__)
+#define QUATT_BF16_MEET meet<Product::kBf16>
+#else
+#define QUATT_BF16_MEET nullptr
+#endif
+#if defined(QUATT_HAVE_FP16)
+#define QUATT_F16_VALUES values<MacF16, kTile>
+#define QUATT_F16_MEET meet<Product::kF16>
+#else
+#define QUATT_F16_VALUES nullptr
+#define QUATT_F16_MEET nullptr
 #endif
 
 const Kernels QUATT_LEVEL = {
-    {scores<MacF32>, QUATT_BF16(scores<MacBf16>), QUATT_INT8_SCORES},
-    {values<MacF32, kTile>, QUATT_BF16((values<MacBf16, kTile / 2>))},
-    {meet<false>, QUATT_BF16(meet<true>)},
+    QUATT_AROUND,
+    {scores<MacF32>, QUATT_BF16_SCORES, nullptr, QUATT_INT8_SCORES},
+    {values<MacF32, kTile>, QUATT_BF16_VALUES, QUATT_F16_VALUES},
+    {meet<Product::kF32>, QUATT_BF16_MEET, QUATT_F16_MEET},
     widen_bf16_tile,
     widen_f16_tile,
 };

@@ -30,6 +30,16 @@ void row_in_16_bits(const quatt_operand_recipe& r, const CanonicalHead& h, std::
     }
 }
 
+// E4M3 codes times 2^-8 in f16: 2^-8 is the difference of the biases, so each number, subnormal or
+// not, has the code's own bits. NaN (0x7F) stays NaN.
+void e4m3_as_f16(const std::byte* codes, std::int64_t n, std::uint16_t* to) {
+    for (std::int64_t i = 0; i < n; i++) {
+        const auto c = static_cast<std::uint32_t>(codes[i]);
+        const std::uint32_t magnitude = (c & 0x7F) == 0x7F ? 0x7E00 : (c & 0x7F) << 7;
+        to[i] = static_cast<std::uint16_t>((c & 0x80) << 8 | magnitude);
+    }
+}
+
 // A row of units, of bytes or 16-bit numbers; what is past its channels is 0.
 struct Row {
     alignas(64) std::array<std::uint16_t, kMaxHeadDim + 4> x{};
@@ -95,8 +105,10 @@ TileShape::TileShape(const quatt_recipe& r, const Level& level, std::int64_t hea
       values(values_product(r, level)),
       dim(head_dim),
       dim_v(head_dim_v),
-      steps((head_dim + elements(scores) - 1) / elements(scores)),
-      dv((head_dim_v + kChannelStep - 1) / kChannelStep * kChannelStep) {}
+      row_step(level.kernels->row_step),
+      steps(padded((head_dim + elements(scores) - 1) / elements(scores),
+                   scores == Product::kF32 ? 1 : level.kernels->unit_step)),
+      dv(padded(head_dim_v, channel_step(values))) {}
 
 std::int64_t TileShape::k_bytes() const {
     switch (scores) {
@@ -166,14 +178,17 @@ void pack_values(const quatt_operand_recipe& r, const CanonicalHead& v, const Ti
         for (std::int64_t j = 0; j < kTile; j += 2, to += 4 * s.dv) {
             for (std::int64_t e = 0; e < 2; e++) {
                 std::uint16_t* row = pair.data() + e * s.dv;
-                if (tile * kTile + j + e < v.tokens) {
-                    row_in_16_bits(r, v, tile * kTile + j + e, row);
+                const std::int64_t key = tile * kTile + j + e;
+                if (key < v.tokens && s.values == Product::kF16) {
+                    e4m3_as_f16(v.codes + key * v.channels, v.channels, row);
+                } else if (key < v.tokens) {
+                    row_in_16_bits(r, v, key, row);
                 } else {
                     std::fill(row, row + s.dv, std::uint16_t{0});
                 }
             }
             auto* out = reinterpret_cast<std::uint16_t*>(to);
-            if (s.values == Product::kF32) {
+            if (s.values != Product::kBf16) {
                 std::memcpy(out, pair.data(), static_cast<std::size_t>(4 * s.dv));
                 continue;
             }

@@ -14,8 +14,9 @@ namespace quatt::cpu {
 struct TileShape {
     Product scores, values;
     std::int64_t dim, dim_v;
-    std::int64_t steps;  // 32-bit units of a row of q
-    std::int64_t dv;     // channels of V, padded to 16
+    std::int64_t row_step;  // rows are padded to a multiple of it
+    std::int64_t steps;     // 32-bit units of a row of q
+    std::int64_t dv;        // channels of V, padded
 
     TileShape(const quatt_recipe& r, const Level& level, std::int64_t head_dim,
               std::int64_t head_dim_v);
@@ -28,6 +29,10 @@ struct TileShape {
     }
     [[nodiscard]] std::int64_t v_floats() const { return values == Product::kF32 ? kTile * dv : 0; }
 };
+
+[[nodiscard]] constexpr std::int64_t padded(std::int64_t n, std::int64_t step) {
+    return (n + step - 1) / step * step;
+}
 
 [[nodiscard]] constexpr std::int64_t tiles_of(std::int64_t keys) {
     return (keys + kTile - 1) / kTile;

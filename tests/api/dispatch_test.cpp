@@ -318,7 +318,7 @@ TEST(SupportTable, NamesItsKernels) {
         }
         EXPECT_TRUE(names.insert({k.name, k.device}).second) << "twice: " << k.name;
         EXPECT_LT(std::strlen(k.name), sizeof(quatt_plan_info::kernel));
-        // kernel= reaches it on its own device; a GPU may be missing.
+        // kernel= reaches it on its own device; a GPU may be missing, and instructions of a CPU.
         if (std::set<std::string>{"cpu", "reference", "emulate"}.count(k.device) == 0) {
             continue;
         }
@@ -326,7 +326,13 @@ TEST(SupportTable, NamesItsKernels) {
         Problem p = c.problem();
         p.kernel = k.name;
         const auto info = query(p, k.device);
-        ASSERT_TRUE(info.ok()) << info.status().message();
+        if (!info.ok()) {
+            const std::string why(info.status().message());
+            ASSERT_TRUE(contains(why, std::string(k.name) + " on cpu: needs ") ||
+                        contains(why, std::string(k.name) + " on cpu: the system refuses "))
+                << why;
+            continue;
+        }
         EXPECT_STREQ(info->kernel, k.name);
     }
     for (const std::int32_t i : {-1, quatt_kernel_count(), std::numeric_limits<std::int32_t>::max(),

@@ -69,8 +69,8 @@ def problem_seeds():
     yield "strict", problem(device=SIMT, present=0xC01)
     yield "no_batch", problem(batch=0)
     # Every engine of the CPU on more than a tile, a block and a vector; some processors have not all of them.
-    for kernel in range(4, 12):
-        for recipe in ([0, 2, 5] if kernel < 9 else [2]):
+    for kernel in range(4, 14):
+        for recipe in ([0, 2, 5] if kernel < 9 or kernel > 11 else [2]):
             yield f"kernel_{kernel}_{recipe}", problem(kernel=kernel, recipe=recipe, packed=14, batch=1, dtypes=(BF16, BF16, F32), out=BF16)
     yield "packed_long", problem(packed=15, recipe=2, present=1 | 2 | 4, batch=3, rest=bytes([1] * 5 + [8, 8]))
     # problem.struct_size and device.struct_size: smaller, longer, absurd.

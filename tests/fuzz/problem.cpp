@@ -175,9 +175,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                             "simt:sm_90", "emu:sm_120", "simt:sm_120"};
     // The first four: chosen by the library. An instruction set that the processor lacks is
     // refused.
-    static constexpr std::array<const char*, 12> kKernels = {
-        nullptr,      nullptr,           nullptr,           nullptr,   "cpu",   "cpu_avx2",
-        "cpu_avx512", "cpu_avx512_vnni", "cpu_avx512_bf16", "emulate", "wgmma", "no such kernel"};
+    static constexpr std::array<const char*, 14> kKernels = {
+        nullptr,    nullptr,          nullptr,           nullptr,           "cpu",
+        "cpu_avx2", "cpu_avx512",     "cpu_avx512_vnni", "cpu_avx512_bf16", "emulate",
+        "wgmma",    "no such kernel", "cpu_avx512_fp16", "cpu_amx"};
     quatt_device d{};
     require(quatt_device_init(&d, kDevices[static_cast<std::size_t>(in.below(9))]) == QUATT_OK,
             "a device that quatt.h names is unknown");
@@ -188,7 +189,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     p.key_tile = (extras & 4) != 0 ? 128 : 0;
     p.splits = (extras & 8) != 0 ? 3 : 0;
     p.window_left = (extras & 16) != 0 ? 2 : -1;
-    const char* kernel = kKernels[static_cast<std::size_t>(in.below(12))];
+    const char* kernel = kKernels[static_cast<std::size_t>(in.below(14))];
     for (int n = in.below(5); n > 0; n--) {
         switch (in.below(4)) {
             case 3:

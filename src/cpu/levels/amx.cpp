@@ -1,0 +1,2 @@
+#define QUATT_LEVEL kAmxKernels
+#include "cpu/level_kernels.hpp"

@@ -1,0 +1,2 @@
+#define QUATT_LEVEL kAvx512Fp16Kernels
+#include "cpu/level_kernels.hpp"

@@ -1,0 +1,2 @@
+#define QUATT_AMX_BODY kNativeAmx
+#include "cpu/bodies/amx.hpp"
