@@ -230,8 +230,8 @@ typedef struct quatt_tensors {
                                 in keys that lie 2^-11 or more below the largest of their aligned 64
                                 keys (E4M3 P keeps them badly) */
     const int32_t* cu_seqlens_q_host; /* optional host copies: bad values are then refused before
-                                         the launch. They must hold what the tensors hold: cpu,
-                                         emulate and reference compare, a GPU goes by the tensors */
+                                         the launch. They must hold what the tensors hold: host
+                                         devices compare, a GPU goes by the tensors */
     const int32_t* cu_seqlens_k_host;
     quatt_counters* counters; /* optional, `emulate` only */
 } quatt_tensors;
