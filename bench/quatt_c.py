@@ -56,10 +56,10 @@ class Quatt:
         self.lib.quatt_plan_create.argtypes = [PTR, PTR, PTR]
         self.lib.quatt_run.argtypes = [PTR, PTR, PTR, SIZE, PTR]
         self.lib.quatt_plan_destroy.argtypes = [PTR]
-        p = Problem()
-        self.lib.quatt_problem_init(c.byref(p))
-        if p.struct_size != c.sizeof(Problem):
-            raise RuntimeError(f"quatt_problem has {p.struct_size} bytes, this file describes {c.sizeof(Problem)}")
+        # An empty problem is refused in any case; not by its size where this file describes the library's structs.
+        _, message, _ = self.query(self.empty_problem(), "cpu")
+        if "struct_size" in message:
+            raise RuntimeError(message)
 
     def version(self):
         return self.lib.quatt_version().decode()
@@ -70,7 +70,7 @@ class Quatt:
 
     def device(self, name):
         d = Device()
-        self.check(self.lib.quatt_device_init(c.byref(d), name.encode()))
+        self.check(self.lib.quatt_device_init_sized(c.byref(d), SIZE(c.sizeof(d)), name.encode()))
         return d
 
     @staticmethod
@@ -86,10 +86,14 @@ class Quatt:
                 view.extent[i], view.stride[i] = t.shape[i], t.stride(i)
         return view
 
-    def problem(self, recipe, q, k, v, out, **options):
+    def empty_problem(self):
         p = Problem()
-        self.lib.quatt_problem_init(c.byref(p))
-        self.check(self.lib.quatt_recipe_init(c.byref(p.recipe), recipe.encode()))
+        self.lib.quatt_problem_init_sized(c.byref(p), *(SIZE(c.sizeof(x)) for x in (Problem, Recipe, Tensors)))
+        return p
+
+    def problem(self, recipe, q, k, v, out, **options):
+        p = self.empty_problem()
+        self.check(self.lib.quatt_recipe_init_sized(c.byref(p.recipe), SIZE(c.sizeof(Recipe)), recipe.encode()))
         p.softmax_scale = options.pop("softmax_scale", q.shape[-1] ** -0.5)
         for name, t in dict(q=q, k=k, v=v, out=out).items():
             setattr(p.tensors, name, self.tensor(t))

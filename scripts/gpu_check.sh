@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # Builds the library with CUDA, checks the GPU kernels in every way that needs a GPU, and times them beside
 # torch's. Needs a GPU, nvcc 13, CMake, ninja, Python 3 with torch, and compute-sanitizer; no network, no
-# GoogleTest, no Boost. Under 8 minutes on an H200 with 16 cores.
+# GoogleTest, no Boost. Under 8 minutes on an H200 with 16 cores. cli needs CLI11 and nlohmann_json too; without
+# --only it is left out where CMake finds neither (CMAKE_PREFIX_PATH says where else to look).
 #
 #   scripts/gpu_check.sh [--quick] [--only NAME,...]
 #
 # Names: ptx (instructions beside their model on the host), sanitize (small problems under memcheck,
-# racecheck, initcheck, synccheck), and those of bench/gpu_check.py. Logs and gpu_check.json go to the folder
-# $OUT (default build/gpu_check).
+# racecheck, initcheck, synccheck), cli (quatt bench on the GPU), and those of bench/gpu_check.py. Logs,
+# gpu_check.json and cli.json go to the folder $OUT (default build/gpu_check).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/gpu_build.sh
 out="${OUT:-build/gpu_check}"
 mkdir -p "$out" "$build/check"
-rm -f "$out"/{build,ptx,sanitize,check}.log "$out/gpu_check.json"
+rm -f "$out"/{build,ptx,sanitize,cli,check}.log "$out"/{gpu_check,cli}.json
 
 only="" quick="" library_names=""
 while [ $# -gt 0 ]; do
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 for name in ${only//,/ }; do
-    case "$name" in ptx | sanitize) ;; *) library_names="$library_names,$name" ;; esac
+    case "$name" in ptx | sanitize | cli) ;; *) library_names="$library_names,$name" ;; esac
 done
 wanted() { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; }
 python_wanted() { [ -z "$only" ] || [ -n "$library_names" ]; }
@@ -119,6 +120,43 @@ if wanted sanitize; then
         head -c 2000000 "$logs/$tool.log"
     done >"$out/sanitize.log"
     summary+=("     sanitizers: $(seconds "$start") s")
+fi
+
+# ---------------------------------------------------------------- the command line tool
+# Its JSON is whole, its results are right, its times are those of the work, and --compare reads it.
+check_cli() {
+    local quatt="$build/tools/quatt" json="$out/cli.json"
+    cmake --build "$build" --target quatt_cli &&
+        "$quatt" bench --device cuda --shape 1x2048x8x128 --shape 2x300x4x64 --heads-kv 4 --causal \
+            --recipe bf16 --recipe f16 --recipe fp8 --rounds 5 --json "$json" &&
+        "$quatt" bench --compare "$json" "$json" &&
+        python3 - "$json" <<'EOF'
+import json, sys
+b = json.load(open(sys.argv[1]))
+assert b["schema"] == "quatt.bench" and b["device"] == "cuda" and b["machine"]["gpu"], b
+assert [r["recipe"] for r in b["results"]] == ["bf16", "f16", "fp8"] * 2, b["results"]
+for r in b["results"]:
+    assert 0 < r["lowest_ms"] <= r["q1_ms"] <= r["median_ms"] <= r["q3_ms"], r
+    assert 1 <= r["runs"] <= 64 and (r["runs"] == 64 or r["runs"] * r["median_ms"] > 0.25), r
+    assert 0 < r["gflops"] < 2e6, r
+    assert 0 < r["rel_l2"] < {"bf16": 0.004, "f16": 0.001, "fp8": 0.08}[r["recipe"]], r
+worst = max(r["rel_l2"] for r in b["results"] if r["recipe"] == "fp8")
+print(f"{len(b['results'])} results on {b['machine']['gpu']}, rel-L2 of fp8 at most {worst:.3f}")
+EOF
+}
+if wanted cli; then
+    if ! cmake -S . -B "$build" -DQUATT_BUILD_TOOLS=ON >"$out/cli.log" 2>&1; then
+        if [ -n "$only" ]; then
+            note cli FAIL "$(grep -m 1 -A 1 'CMake Error' "$out/cli.log" | tail -1)"
+        else
+            summary+=("     cli: left out, CMake does not configure the tool (cli.log)")
+        fi
+    elif check_cli >>"$out/cli.log" 2>&1; then
+        note cli ok "$(tail -1 "$out/cli.log")"
+    else
+        tail -30 "$out/cli.log"
+        note cli FAIL "$(tail -1 "$out/cli.log")"
+    fi
 fi
 
 # ---------------------------------------------------------------- numbers and times

@@ -1,11 +1,10 @@
-// quatt bench: times of recipes on a host device.
+// quatt bench: times of recipes on a device.
 #include "bench.hpp"
 
 #include <quatt/attention.hpp>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <span>
 #include <utility>
 
+#include "bench_device.hpp"
 #include "convert.hpp"
 #include "files.hpp"
 #include "layer.hpp"
@@ -27,15 +27,12 @@ namespace {
 
 constexpr int kVersion = 1;
 
-Device bench_device(const std::string& name) {
-    Device device(name);
-    if (device.backend == QUATT_BACKEND_CUDA || device.backend == QUATT_BACKEND_EMU) {
-        throw Error("bench runs on host devices: cpu, reference, emulate, simt:ARCH; device " +
-                    in_quotes(name) +
-                    " needs tensors in its own memory, which the library does not allocate: "
-                    "`quatt bench --peers` measures a GPU");
-    }
-    return device;
+// Of each item's rows, so many are compared with fp64: the last ones, which see every key.
+constexpr std::int64_t kCheckedRows = 4;
+
+std::unique_ptr<BenchDevice> bench_device(const Device& device) {
+    const bool gpu = device.backend == QUATT_BACKEND_CUDA || device.backend == QUATT_BACKEND_EMU;
+    return gpu ? cuda_bench_device(device.ordinal) : host_bench_device();
 }
 
 // A recipe on a shape: N(0,1) tensors of its own 16-bit type, dense, and a plan once they are
@@ -44,8 +41,9 @@ class Call {
 public:
     // Throws Error where the device refuses it, before memory is taken.
     Call(const BenchShape& shape, const std::string& recipe, const BenchOptions& options,
-         const Device& device)
-        : device_(device), dtype_(recipe == "f16" ? QUATT_F16 : QUATT_BF16) {
+         const Device& device, BenchDevice& where)
+        : device_(device), where_(where), is_f16_(recipe == "f16") {
+        const quatt_dtype dtype = is_f16_ ? QUATT_F16 : QUATT_BF16;
         result_.shape = shape;
         result_.heads_kv = options.heads_kv.value_or(shape.heads);
         result_.causal = options.causal;
@@ -55,8 +53,8 @@ public:
         const std::array<std::int64_t, 4> k = {shape.batch, shape.tokens, result_.heads_kv,
                                                shape.head_dim};
         problem_.recipe = Recipe(recipe);
-        problem_.tensors.q = quatt_tensor_contiguous(nullptr, dtype_, 4, q.data());
-        problem_.tensors.k = quatt_tensor_contiguous(nullptr, dtype_, 4, k.data());
+        problem_.tensors.q = quatt_tensor_contiguous(nullptr, dtype, 4, q.data());
+        problem_.tensors.k = quatt_tensor_contiguous(nullptr, dtype, 4, k.data());
         problem_.tensors.v = problem_.tensors.k;
         problem_.tensors.out = problem_.tensors.q;
         problem_.softmax_scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
@@ -73,37 +71,32 @@ public:
     }
 
     void fill(const Sample& sample) {
-        const Dtype dtype = dtype_ == QUATT_F16 ? Dtype::kF16 : Dtype::kBf16;
         for (const auto& [tensor, values] :
              {std::pair(&problem_.tensors.q, &sample.q), std::pair(&problem_.tensors.k, &sample.k),
               std::pair(&problem_.tensors.v, &sample.v)}) {
-            memory_.push_back(from_floats(dtype, *values));
-            tensor->data = memory_.back().data();
+            const std::vector<std::byte> bytes = from_floats(dtype(), *values);
+            memory_.push_back(where_.allocate(bytes.size()));
+            where_.upload(memory_.back().get(), bytes);
+            tensor->data = memory_.back().get();
         }
-        memory_.emplace_back(memory_.front().size());
-        problem_.tensors.out.data = memory_.back().data();
+        const std::vector<std::byte> nan(sample.q.size() * kElementBytes, std::byte{0xFF});
+        memory_.push_back(where_.allocate(nan.size()));
+        where_.upload(memory_.back().get(), nan);
+        problem_.tensors.out.data = memory_.back().get();
         Result<Plan> plan = Plan::create(problem_, device_);
         if (!plan.ok()) {
             throw_status(result_.title(), plan.status());
         }
         plan_ = std::make_unique<Plan>(std::move(*plan));
-        const PlanInfo info = plan_->info();
-        std::size_t space = info.workspace_bytes + info.workspace_align;
-        workspace_memory_.resize(space);
-        void* begin = workspace_memory_.data();
-        std::align(info.workspace_align, info.workspace_bytes, begin, space);
-        workspace_ = {static_cast<std::byte*>(begin), info.workspace_bytes};
+        memory_.push_back(where_.allocate(plan_->workspace_bytes()));
+        workspace_ = {memory_.back().get(), plan_->workspace_bytes()};
+        result_.runs = where_.runs_at_once(launcher());
     }
 
     void run(bool counts) {
-        const auto start = std::chrono::steady_clock::now();
-        if (const Status status = plan_->run(problem_.tensors, workspace_); !status.ok()) {
-            throw_status(result_.title(), status);
-        }
-        const std::chrono::duration<double, std::milli> taken =
-            std::chrono::steady_clock::now() - start;
+        const double ms = where_.time(launcher(), result_.runs);
         if (counts) {
-            ms_.push_back(taken.count());
+            ms_.push_back(ms);
         }
     }
 
@@ -113,20 +106,69 @@ public:
         return result;
     }
 
-    void release() {
+    // Compares what it computed with fp64, and forgets it.
+    void finish(const Sample& sample) {
+        result_.rel_l2 = error(sample);
         plan_.reset();
         memory_.clear();
-        workspace_memory_ = {};
     }
 
 private:
+    static constexpr std::size_t kElementBytes = 2;
+
+    [[nodiscard]] Dtype dtype() const { return is_f16_ ? Dtype::kF16 : Dtype::kBf16; }
+
+    [[nodiscard]] BenchDevice::Run launcher() const {
+        return [this](void* stream) {
+            if (const Status s = plan_->run(problem_.tensors, workspace_, stream); !s.ok()) {
+                throw_status(result_.title(), s);
+            }
+        };
+    }
+
+    [[nodiscard]] double error(const Sample& sample) const {
+        const BenchShape& shape = result_.shape;
+        const std::int64_t rows = std::min(shape.tokens, kCheckedRows);
+        const auto channels = static_cast<std::size_t>(shape.heads * shape.head_dim);
+        const std::size_t skipped = static_cast<std::size_t>(shape.tokens - rows) * channels;
+        const std::size_t item = static_cast<std::size_t>(rows) * channels;
+        std::vector<std::byte> q = from_floats(dtype(), sample.q);
+        std::vector<std::byte> k = from_floats(dtype(), sample.k);
+        std::vector<std::byte> v = from_floats(dtype(), sample.v);
+        std::vector<float> exact(static_cast<std::size_t>(shape.batch) * item);
+
+        Problem p = problem_;
+        p.kernel = nullptr;
+        p.tensors.q.data = q.data() + skipped * kElementBytes;
+        p.tensors.q.extent[1] = rows;
+        p.tensors.k.data = k.data();
+        p.tensors.v.data = v.data();
+        p.tensors.out = quatt_tensor_contiguous(exact.data(), QUATT_F32, 4, p.tensors.q.extent);
+        attention(p, "reference");
+
+        double error2 = 0;
+        double exact2 = 0;
+        std::vector<std::byte> bytes(item * kElementBytes);
+        const auto* out = static_cast<const std::byte*>(problem_.tensors.out.data);
+        for (std::size_t b = 0; b < static_cast<std::size_t>(shape.batch); ++b) {
+            where_.download(bytes, out + (b * (skipped + item) + skipped) * kElementBytes);
+            const std::vector<float> got = to_floats(dtype(), bytes);
+            for (std::size_t i = 0; i < item; ++i) {
+                const double x = exact[b * item + i];
+                error2 += (got[i] - x) * (got[i] - x);
+                exact2 += x * x;
+            }
+        }
+        return std::sqrt(error2 / exact2);
+    }
+
     Device device_;
-    quatt_dtype dtype_;
+    BenchDevice& where_;
+    bool is_f16_;
     Problem problem_;
     BenchResult result_;
-    std::vector<std::vector<std::byte>> memory_;
+    std::vector<std::shared_ptr<std::byte>> memory_;
     std::unique_ptr<Plan> plan_;
-    std::vector<std::byte> workspace_memory_;
     std::span<std::byte> workspace_;
     std::vector<double> ms_;
 };
@@ -154,11 +196,12 @@ void measure(std::vector<Call>& calls, const BenchShape& shape, const BenchOptio
         }
     }
     for (Call& call : calls) {
-        call.release();
+        call.finish(sample);
     }
 }
 
-std::string bench_text(const std::vector<BenchResult>& results, const BenchOptions& options) {
+std::string bench_text(const std::vector<BenchResult>& results, const BenchOptions& options,
+                       const std::string& gpu) {
     Table table({{"shape", Align::kLeft},
                  {"recipe", Align::kLeft},
                  {"kernel", Align::kLeft},
@@ -167,14 +210,16 @@ std::string bench_text(const std::vector<BenchResult>& results, const BenchOptio
                  {"q1"},
                  {"q3"},
                  {"lowest"},
-                 {"GFLOP/s"}});
+                 {"GFLOP/s"},
+                 {"rel-L2"}});
     for (const BenchResult& r : results) {
         table.add_row({r.title(), r.recipe, r.kernel, std::to_string(r.threads),
                        format_significant(r.ms.median, 4), format_significant(r.ms.q1, 4),
                        format_significant(r.ms.q3, 4), format_significant(r.ms.lowest, 4),
-                       format_significant(r.gflops(), 3)});
+                       format_significant(r.gflops(), 3), format_significant(r.rel_l2, 2)});
     }
-    return "device " + options.device + ", " + std::to_string(options.rounds) +
+    return "device " + options.device + (gpu.empty() ? "" : " (" + gpu + ")") + ", " +
+           std::to_string(options.rounds) +
            (options.rounds == 1 ? " round" : " rounds in shuffled order") + ", N(0,1)\n" +
            table.text();
 }
@@ -207,14 +252,15 @@ double BenchResult::flop() const {
     return 4 * pairs * static_cast<double>(shape.batch * shape.heads * shape.head_dim);
 }
 
-std::string bench_json(const std::vector<BenchResult>& results, const BenchOptions& options) {
-    nlohmann::ordered_json json = {{"schema", "quatt.bench"},
-                                   {"version", kVersion},
-                                   {"quatt_version", quatt_version()},
-                                   {"device", options.device},
-                                   {"warmup", options.warmup},
-                                   {"rounds", options.rounds},
-                                   {"results", nlohmann::ordered_json::array()}};
+std::string bench_json(const std::vector<BenchResult>& results, const BenchOptions& options,
+                       const std::string& gpu) {
+    nlohmann::ordered_json json = {{"schema", "quatt.bench"},          {"version", kVersion},
+                                   {"quatt_version", quatt_version()}, {"device", options.device},
+                                   {"warmup", options.warmup},         {"rounds", options.rounds}};
+    if (!gpu.empty()) {
+        json["machine"] = {{"gpu", gpu}};
+    }
+    json["results"] = nlohmann::ordered_json::array();
     for (const BenchResult& r : results) {
         json["results"].push_back(
             {{"shape", {r.shape.batch, r.shape.tokens, r.shape.heads, r.shape.head_dim}},
@@ -225,18 +271,21 @@ std::string bench_json(const std::vector<BenchResult>& results, const BenchOptio
              {"kernel", r.kernel},
              {"key_tile", r.key_tile},
              {"threads", r.threads},
+             {"runs", r.runs},
              {"flop", r.flop()},
              {"median_ms", r.ms.median},
              {"q1_ms", r.ms.q1},
              {"q3_ms", r.ms.q3},
              {"lowest_ms", r.ms.lowest},
-             {"gflops", r.gflops()}});
+             {"gflops", r.gflops()},
+             {"rel_l2", r.rel_l2}});
     }
     return json.dump(2) + "\n";
 }
 
 int run_bench(const BenchOptions& options) {
-    const Device device = bench_device(options.device);
+    const Device device(options.device);
+    const std::unique_ptr<BenchDevice> where = bench_device(device);
     const bool to_file = !options.json.empty() && options.json != "-";
     if (to_file) {
         probe_file(options.json);
@@ -247,7 +296,7 @@ int run_bench(const BenchOptions& options) {
     for (const BenchShape& shape : options.shapes) {
         calls.emplace_back();
         for (const std::string& recipe : options.recipes) {
-            calls.back().emplace_back(shape, recipe, options, device);
+            calls.back().emplace_back(shape, recipe, options, device, *where);
             steps += options.warmup + options.rounds;
         }
     }
@@ -262,12 +311,12 @@ int run_bench(const BenchOptions& options) {
         }
     }
     if (options.json == "-") {
-        print(bench_json(results, options));
+        print(bench_json(results, options, where->gpu()));
         return kExitOk;
     }
-    print(bench_text(results, options));
+    print(bench_text(results, options, where->gpu()));
     if (to_file) {
-        const std::string json = bench_json(results, options);
+        const std::string json = bench_json(results, options, where->gpu());
         const std::span<const std::byte> piece = std::as_bytes(std::span(json));
         write_file(options.json, std::span(&piece, 1));
     }

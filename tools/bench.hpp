@@ -28,7 +28,9 @@ struct BenchResult {
     std::string kernel;
     std::int32_t key_tile = 0;
     std::int32_t threads = 0;
-    Spread ms;
+    std::int64_t runs = 1;  // that follow each other in one timing
+    Spread ms;              // of one of them
+    double rel_l2 = 0;      // of some rows, to fp64
 
     // "1x1024x8x128", with "kv 2" and "causal" where they hold
     [[nodiscard]] std::string title() const;
@@ -38,8 +40,9 @@ struct BenchResult {
     [[nodiscard]] double gflops() const { return flop() / ms.median / 1e6; }
 };
 
+// `gpu` is its name, or "" on a host device.
 [[nodiscard]] std::string bench_json(const std::vector<BenchResult>& results,
-                                     const BenchOptions& options);
+                                     const BenchOptions& options, const std::string& gpu);
 
 // One time of a file, by a name that is the same in every file.
 struct Timing {

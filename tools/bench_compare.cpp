@@ -19,6 +19,9 @@ constexpr int kVersion = 1;            // of both kinds of file
 
 Timings bench_timings(const Json& json) {
     Timings timings{json.at("device").get<std::string>(), {}};
+    if (const auto machine = json.find("machine"); machine != json.end()) {
+        timings.where += ", " + machine->at("gpu").get<std::string>();
+    }
     for (const Json& r : json.at("results")) {
         timings.rows.push_back({r.at("name"), r.at("median_ms"), r.at("q1_ms"), r.at("q3_ms")});
     }

@@ -667,6 +667,7 @@ void add_bench(CLI::App& program, BenchFlags& f, Action& action) {
         "Examples:\n"
         "  quatt bench --shape 1x4096x8x128 --recipe bf16 --recipe fp8 --json new.json\n"
         "  quatt bench --shape 2x1000x32x128 --heads-kv 8 --causal --threads 4\n"
+        "  quatt bench --device cuda --shape 1x16384x16x128 --recipe fp8\n"
         "  quatt bench --compare old.json new.json\n"
         "  quatt bench --peers --quick --json h200.json");
     Flags flags(app);
@@ -683,7 +684,8 @@ void add_bench(CLI::App& program, BenchFlags& f, Action& action) {
     flags.list("--recipe", "R", "may be repeated; see quatt info (default: bf16 and fp8)",
                o.recipes, recipe_value);
     flags.group("How");
-    flags.value("--device", "D", "cpu (default), reference, emulate or simt:ARCH",
+    flags.value("--device", "D",
+                "cpu (default), cuda[:N], reference, emulate, simt:ARCH or emu:ARCH[:N]",
                 [&o](const std::string& flag, const std::string& text) {
                     o.device = device_value(flag, text);
                 });

@@ -23,7 +23,9 @@ struct Device : quatt_device {
 
     // cpu, reference, emulate, cuda[:N], simt:ARCH, emu:ARCH[:N]
     Device(const std::string& name) : quatt_device{} {
-        if (const quatt_status s = quatt_device_init(this, name.c_str()); s != QUATT_OK) {
+        if (const quatt_status s =
+                quatt_device_init_sized(this, sizeof(quatt_device), name.c_str());
+            s != QUATT_OK) {
             throw Error(Status::from_c(s));
         }
     }
@@ -36,7 +38,10 @@ struct Tensors : quatt_tensors {
 
 // quatt_problem with the usual defaults: softmax_scale = 1/sqrt(D) once q is set with `set_qkv`.
 struct Problem : quatt_problem {
-    Problem() : quatt_problem{} { quatt_problem_init(this); }
+    Problem() : quatt_problem{} {
+        quatt_problem_init_sized(this, sizeof(quatt_problem), sizeof(quatt_recipe),
+                                 sizeof(quatt_tensors));
+    }
 
     Problem(const Recipe& r, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out)
         : Problem() {

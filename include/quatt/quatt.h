@@ -20,9 +20,11 @@
  * - Larger, of an output: taken; the bytes beyond the known ones are set to 0.
  * - Inside another struct (the recipe and the tensors of a problem): it must be equal.
  * - Above 16384: refused, since the struct was never initialised.
+ * A struct without struct_size never changes.
  *
- * The *_init functions cannot see the caller's size: they fill the size that the library knows, so
- * do not call a newer library's.
+ * The *_init functions are compiled into the caller and tell the library the caller's sizes
+ * (*_init_sized), so that a library of any version writes the caller's bytes and no others. Another
+ * language calls *_init_sized with the sizes of its own declarations.
  */
 #ifndef QUATT_QUATT_H
 #define QUATT_QUATT_H
@@ -163,7 +165,11 @@ typedef struct quatt_recipe {
 } quatt_recipe;
 
 /* Named recipes: bf16 f16 fp8 fp8_head int8_fp8 nvfp4 nvfp4_fp8. */
-QUATT_API quatt_status quatt_recipe_init(quatt_recipe* recipe, const char* name);
+QUATT_API quatt_status quatt_recipe_init_sized(quatt_recipe* recipe, size_t recipe_bytes,
+                                               const char* name);
+static inline quatt_status quatt_recipe_init(quatt_recipe* recipe, const char* name) {
+    return quatt_recipe_init_sized(recipe, sizeof(quatt_recipe), name);
+}
 QUATT_API int32_t quatt_recipe_count(void);
 QUATT_API const char* quatt_recipe_name(int32_t index); /* null outside 0 .. count - 1 */
 
@@ -192,7 +198,11 @@ typedef struct quatt_device {
 } quatt_device;
 
 /* "cpu", "reference", "emulate", "cuda", "cuda:N", "simt:sm_120", "emu:sm_120", "emu:sm_120:N". */
-QUATT_API quatt_status quatt_device_init(quatt_device* device, const char* name);
+QUATT_API quatt_status quatt_device_init_sized(quatt_device* device, size_t device_bytes,
+                                               const char* name);
+static inline quatt_status quatt_device_init(quatt_device* device, const char* name) {
+    return quatt_device_init_sized(device, sizeof(quatt_device), name);
+}
 
 /* ------------------------------------------------------------------------------------------------------------
  * problem */
@@ -230,8 +240,8 @@ typedef struct quatt_tensors {
                                 in keys that lie 2^-11 or more below the largest of their aligned 64
                                 keys (E4M3 P keeps them badly) */
     const int32_t* cu_seqlens_q_host; /* optional host copies: bad values are then refused before
-                                         the launch. They must hold what the tensors hold: cpu,
-                                         emulate and reference compare, a GPU goes by the tensors */
+                                         the launch. They must hold what the tensors hold: host
+                                         devices compare, a GPU goes by the tensors */
     const int32_t* cu_seqlens_k_host;
     quatt_counters* counters; /* optional, `emulate` only */
 } quatt_tensors;
@@ -272,8 +282,14 @@ typedef struct quatt_problem {
     void* log_user;
 } quatt_problem;
 
-QUATT_API void quatt_problem_init(
-    quatt_problem* problem); /* recipe bf16, windows open, everything else absent */
+/* Recipe bf16, windows open, everything else absent. Where the library does not take these sizes,
+ * the first call with the problem refuses it and names them. */
+QUATT_API void quatt_problem_init_sized(quatt_problem* problem, size_t problem_bytes,
+                                        size_t recipe_bytes, size_t tensors_bytes);
+static inline void quatt_problem_init(quatt_problem* problem) {
+    quatt_problem_init_sized(problem, sizeof(quatt_problem), sizeof(quatt_recipe),
+                             sizeof(quatt_tensors));
+}
 
 /* ----------------------------------------------------------------------------------------------
  * query, plan, run */

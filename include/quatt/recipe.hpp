@@ -15,7 +15,9 @@ struct Recipe : quatt_recipe {
 
     // bf16 f16 fp8 fp8_head int8_fp8 nvfp4 nvfp4_fp8; throws quatt::Error for any other name.
     explicit Recipe(const std::string& recipe_name) : quatt_recipe{} {
-        if (const quatt_status s = quatt_recipe_init(this, recipe_name.c_str()); s != QUATT_OK) {
+        if (const quatt_status s =
+                quatt_recipe_init_sized(this, sizeof(quatt_recipe), recipe_name.c_str());
+            s != QUATT_OK) {
             throw Error(Status::from_c(s));
         }
     }

@@ -97,6 +97,18 @@ Status check_output(const char* name, const T* s) {
     return wrong.empty() ? Status() : Status(QUATT_INVALID_ARGUMENT, std::move(wrong));
 }
 
+// What an *_init function does: all of the caller's bytes, and no others.
+template <class T>
+Status fill_sized(const char* name, T* to, std::size_t bytes, const T& from) {
+    if (std::string wrong = core::wrong_output_size(name, bytes, sizeof(T)); !wrong.empty()) {
+        return {QUATT_INVALID_ARGUMENT, std::move(wrong)};
+    }
+    *to = from;
+    to->struct_size = bytes;
+    core::clear_beyond(to, bytes, sizeof(T));
+    return {};
+}
+
 void fill_info(const core::Kernel& k, const core::Choice& c, const quatt_device& asked,
                bool fallback, quatt_plan_info& info) {
     quatt_device ran = asked;
@@ -261,7 +273,7 @@ quatt_status quatt_convert(void* to, quatt_dtype to_dtype, const void* from, qua
     });
 }
 
-quatt_status quatt_recipe_init(quatt_recipe* recipe, const char* name) {
+quatt_status quatt_recipe_init_sized(quatt_recipe* recipe, size_t recipe_bytes, const char* name) {
     return guarded([&]() -> Status {
         if (recipe == nullptr || name == nullptr) {
             return null(recipe == nullptr ? "recipe" : "name");
@@ -275,8 +287,7 @@ quatt_status quatt_recipe_init(quatt_recipe* recipe, const char* name) {
             return {QUATT_INVALID_ARGUMENT,
                     text("recipe is \"", name, "\"; it must be one of ", all)};
         }
-        *recipe = *found;
-        return {};
+        return fill_sized("recipe", recipe, recipe_bytes, *found);
     });
 }
 
@@ -291,27 +302,29 @@ const char* quatt_recipe_name(int32_t index) {
                : nullptr;
 }
 
-quatt_status quatt_device_init(quatt_device* device, const char* name) {
+quatt_status quatt_device_init_sized(quatt_device* device, size_t device_bytes, const char* name) {
     return guarded([&]() -> Status {
         if (device == nullptr || name == nullptr) {
             return null(device == nullptr ? "device" : "name");
         }
         const Result<quatt_device> parsed = core::parse_device(name);
-        if (parsed.ok()) {
-            *device = *parsed;
-        }
-        return parsed.status();
+        return parsed.ok() ? fill_sized("device", device, device_bytes, *parsed) : parsed.status();
     });
 }
 
-void quatt_problem_init(quatt_problem* problem) {
-    if (problem == nullptr) {
+void quatt_problem_init_sized(quatt_problem* problem, size_t problem_bytes, size_t recipe_bytes,
+                              size_t tensors_bytes) {
+    if (problem == nullptr || problem_bytes < sizeof problem->struct_size) {
         return;
     }
-    *problem = quatt_problem{};
-    problem->struct_size = sizeof *problem;
-    problem->tensors.struct_size = sizeof problem->tensors;
+    problem->struct_size = problem_bytes;
+    core::clear_beyond(problem, problem_bytes, sizeof problem->struct_size);
+    if (problem_bytes < sizeof *problem) {
+        return;
+    }
     problem->recipe = recipe::named_recipes()[0];
+    problem->recipe.struct_size = recipe_bytes;
+    problem->tensors.struct_size = tensors_bytes;
     problem->window_left = problem->window_right = -1;
 }
 

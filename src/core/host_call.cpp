@@ -36,11 +36,28 @@ struct HostCopy {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+const quatt_tensor& cu_seqlens_k(const quatt_tensors& t) {
+    return present(t.cu_seqlens_k) ? t.cu_seqlens_k : t.cu_seqlens_q;
+}
+
 }  // namespace
+
+void check_host_copies(const quatt_tensors& t, const Shape& s, Reasons& reasons) {
+    for (const auto& [name, cu, host] :
+         {HostCopy{"cu_seqlens_q", &t.cu_seqlens_q, t.cu_seqlens_q_host},
+          {"cu_seqlens_k", &cu_seqlens_k(t), t.cu_seqlens_k_host}}) {
+        for (std::int64_t i = 0; reasons.empty() && host != nullptr && i <= s.segments; i++) {
+            if (host[i] != at<std::int32_t>(*cu, i)) {
+                reasons.push_back(text(name, "_host[", i, "] is ", host[i], "; it must be that of ",
+                                       name, ", ", at<std::int32_t>(*cu, i)));
+            }
+        }
+    }
+}
 
 Status HostCall::check_values() const {
     Reasons reasons;
-    const quatt_tensor& cu_k = present(t_.cu_seqlens_k) ? t_.cu_seqlens_k : t_.cu_seqlens_q;
+    const quatt_tensor& cu_k = cu_seqlens_k(t_);
     for (const auto& [name, cu, capacity] :
          {Lengths{"cu_seqlens_q", &t_.cu_seqlens_q, s_.tokens_q},
           {present(t_.cu_seqlens_k) ? "cu_seqlens_k" : "cu_seqlens_q", &cu_k, s_.tokens_k}}) {
@@ -52,17 +69,7 @@ Status HostCall::check_values() const {
             }
         }
     }
-    for (const auto& [name, cu, host] :
-         {HostCopy{"cu_seqlens_q", &t_.cu_seqlens_q, t_.cu_seqlens_q_host},
-          {"cu_seqlens_k", &cu_k, t_.cu_seqlens_k_host}}) {
-        // A kernel takes the tensor's; whoever set the copy may have planned by it.
-        for (std::int64_t i = 0; reasons.empty() && host != nullptr && i <= s_.segments; i++) {
-            if (host[i] != at<std::int32_t>(*cu, i)) {
-                reasons.push_back(text(name, "_host[", i, "] is ", host[i], "; it must be that of ",
-                                       name, ", ", at<std::int32_t>(*cu, i)));
-            }
-        }
-    }
+    check_host_copies(t_, s_, reasons);
     for (std::int64_t h = 0; present(t_.sink) && h < s_.heads_q; h++) {
         if (const float x = at<float>(t_.sink, h); std::isnan(x) || x == kInfinity) {
             reasons.push_back(text("sink[", h, "] is ", x,
@@ -103,7 +110,7 @@ Segment HostCall::segment(std::int64_t b) const {
     } else if (!present(t_.cu_seqlens_q)) {
         g = {0, s_.tokens_q, 0, s_.tokens_k};
     } else {
-        const quatt_tensor& cu_k = present(t_.cu_seqlens_k) ? t_.cu_seqlens_k : t_.cu_seqlens_q;
+        const quatt_tensor& cu_k = cu_seqlens_k(t_);
         const std::int64_t q = at<std::int32_t>(t_.cu_seqlens_q, b), k = at<std::int32_t>(cu_k, b);
         g = {q, at<std::int32_t>(t_.cu_seqlens_q, b + 1) - q, k, at<std::int32_t>(cu_k, b + 1) - k};
     }
@@ -236,7 +243,7 @@ std::int64_t HostCall::keys_of(std::int64_t b) const {
     if (!s_.packed || !present(t_.cu_seqlens_q)) {
         return s_.tokens_k;
     }
-    const quatt_tensor& cu = present(t_.cu_seqlens_k) ? t_.cu_seqlens_k : t_.cu_seqlens_q;
+    const quatt_tensor& cu = cu_seqlens_k(t_);
     return at<std::int32_t>(cu, b + 1) - at<std::int32_t>(cu, b);
 }
 

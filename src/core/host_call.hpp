@@ -16,6 +16,10 @@ struct Segment {
                  k_len = 0;  // tokens; of the stream, or of the batch laid end to end
 };
 
+// Host copies of cu_seqlens must hold what the tensors, in host memory, hold: a kernel goes by the
+// tensors, and whoever set the copies may have planned by them.
+void check_host_copies(const quatt_tensors& t, const Shape& s, Reasons& reasons);
+
 class HostCall {
 public:
     HostCall(const Plan& plan, const quatt_tensors& t)

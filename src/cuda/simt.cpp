@@ -2,6 +2,7 @@
 // by itself.
 #include <algorithm>
 
+#include "core/host_call.hpp"
 #include "cuda/backend.hpp"
 #include "cuda/chain.cuh"
 
@@ -37,6 +38,11 @@ constexpr std::int32_t kBlocks =
 
 template <cuda::Schedule Schedule>
 Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace, void*) {
+    Reasons reasons;
+    check_host_copies(t, plan.shape, reasons);
+    if (!reasons.empty()) {
+        return {QUATT_INVALID_ARGUMENT, join(reasons)};
+    }
     cuda::Call call{};
     if (Status s = cuda::prepare_call(plan, t, workspace, Schedule, call); !s.ok()) {
         return s;

@@ -3,7 +3,8 @@
 
 usage: check_symbols.py --header quatt.h [--shared libquatt.so] [--static libquatt.a] [--cc CC] [--nm NM]
 
-shared: its dynamic symbols are the functions that quatt.h declares, no more and no fewer.
+shared: its dynamic symbols are the functions that quatt.h declares, no more and no fewer. Those that it defines inline
+        are the caller's.
 static: its global symbols are those functions, names that begin with quatt_, names in namespace quatt, and weak
         instantiations of templates of the C++ library, which a program merges with its own.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 
 # A function of the header, once comments and macros are gone. A pointer to a function has ')' behind its name.
 DECLARATION = re.compile(r"\b(quatt_[a-z0-9_]+)\s*\(")
+INLINE = re.compile(r"\bstatic inline\b[^{;]*\{[^{}]*\}")
 
 # What stands before the first name of a mangled one: a local entity, a guard, tables and type information, a thunk; then
 # qualifiers of a member (Itanium C++ ABI 5.1).
@@ -28,7 +30,7 @@ WEAK = "WVu"
 
 def declared(text):
     """Names of the functions in a preprocessed header."""
-    return set(DECLARATION.findall(text))
+    return set(DECLARATION.findall(INLINE.sub("", text)))
 
 
 def symbols(listing):

@@ -12,6 +12,9 @@ __attribute__((visibility("default"))) int quatt_run(const struct quatt_plan* pl
     void* workspace);
 int quatt_forgotten
     (void);
+static inline int quatt_short(const struct quatt_plan* plan) {
+    return quatt_run(plan, 0);
+}
 """
 NAMES = {"quatt_version", "quatt_run", "quatt_forgotten"}
 
@@ -24,7 +27,7 @@ API = [("T", name) for name in sorted(NAMES)]
 
 
 class Symbols(unittest.TestCase):
-    def test_declarations_may_be_wrapped_and_lack_the_attribute(self):
+    def test_declarations_may_be_wrapped_and_lack_the_attribute_and_are_not_inline(self):
         self.assertEqual(check_symbols.declared(HEADER), NAMES)
 
     def test_shared_both_directions(self):

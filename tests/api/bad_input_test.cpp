@@ -397,10 +397,88 @@ TEST(StructSize, WhatALaterVersionAddsMustBeZero) {
     expect_parts(quatt_last_error(), {"info.struct_size is 16385", "16384"});
 }
 
+TEST(StructSize, AnInitFunctionWritesTheCallersBytesAndNoOthers) {
+    constexpr unsigned char kFill = 0xA5;
+    const auto filled = [](const void* data, std::size_t bytes) {
+        const auto* begin = static_cast<const unsigned char*>(data);
+        return std::all_of(begin, begin + bytes, [](unsigned char b) { return b == kFill; });
+    };
+    const auto fill = [](auto& x) { std::memset(static_cast<void*>(&x), kFill, sizeof x); };
+    const Device cpu("cpu");
+    PlanInfo info;
+
+    // Callers of an earlier version: smaller structs.
+    quatt_device device;
+    quatt_recipe recipe;
+    fill(device), fill(recipe);
+    EXPECT_EQ(quatt_device_init_sized(&device, sizeof device - 4, "cpu"), QUATT_INVALID_ARGUMENT);
+    expect_parts(quatt_last_error(), {"device.struct_size is " + std::to_string(sizeof device - 4),
+                                      "at least " + std::to_string(sizeof device)});
+    EXPECT_EQ(quatt_recipe_init_sized(&recipe, 0, "fp8"), QUATT_INVALID_ARGUMENT);
+    expect_parts(quatt_last_error(), {"recipe.struct_size is 0"});
+    EXPECT_TRUE(filled(&device, sizeof device) && filled(&recipe, sizeof recipe));
+    quatt_problem problem;
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{7}, std::size_t{8}, std::size_t{500}, sizeof problem - 8}) {
+        fill(problem);
+        quatt_problem_init_sized(&problem, size, sizeof(quatt_recipe), sizeof(quatt_tensors));
+        const std::size_t written = size < sizeof(std::size_t) ? 0 : size;
+        EXPECT_TRUE(
+            filled(reinterpret_cast<unsigned char*>(&problem) + written, sizeof problem - written));
+        if (written > 0) {
+            EXPECT_EQ(quatt_query(&problem, &cpu, &info), QUATT_INVALID_ARGUMENT);
+            expect_parts(quatt_last_error(), {"problem.struct_size is " + std::to_string(size),
+                                              std::to_string(sizeof problem)});
+        }
+    }
+
+    // Of a later one: larger structs.
+    Longer<quatt_device> longer_device(cpu);
+    fill(longer_device);
+    ASSERT_EQ(quatt_device_init_sized(&longer_device.known, sizeof longer_device, "cpu"), QUATT_OK);
+    EXPECT_EQ(longer_device.beyond, decltype(longer_device.beyond){});
+    Longer<quatt_recipe> longer_recipe{Recipe("bf16")};
+    fill(longer_recipe);
+    ASSERT_EQ(quatt_recipe_init_sized(&longer_recipe.known, sizeof longer_recipe, "fp8"), QUATT_OK);
+    EXPECT_EQ(longer_recipe.known.struct_size, sizeof longer_recipe);
+    EXPECT_EQ(longer_recipe.beyond, decltype(longer_recipe.beyond){});
+    EXPECT_EQ(quatt_recipe_init_sized(&longer_recipe.known, 16385, "fp8"), QUATT_INVALID_ARGUMENT);
+
+    Case c(dense());
+    Longer<quatt_problem> longer(c.problem());
+    fill(longer);
+    quatt_problem_init_sized(&longer.known, sizeof longer, sizeof(quatt_recipe),
+                             sizeof(quatt_tensors));
+    EXPECT_EQ(longer.beyond, decltype(longer.beyond){});
+    longer.known.tensors = c.problem().tensors;
+    longer.known.softmax_scale = 1;
+    EXPECT_EQ(quatt_query(&longer.known, &longer_device.known, &info), QUATT_OK)
+        << quatt_last_error();
+    for (const auto& [recipe_more, tensors_more, says] :
+         {std::tuple{std::size_t{8}, std::size_t{0},
+                     "problem.recipe.struct_size is " + std::to_string(sizeof(quatt_recipe) + 8)},
+          {std::size_t{0}, std::size_t{16},
+           "problem.tensors.struct_size is " + std::to_string(sizeof(quatt_tensors) + 16)}}) {
+        quatt_problem_init_sized(&longer.known, sizeof longer, sizeof(quatt_recipe) + recipe_more,
+                                 sizeof(quatt_tensors) + tensors_more);
+        EXPECT_EQ(quatt_query(&longer.known, &cpu, &info), QUATT_INVALID_ARGUMENT);
+        expect_parts(quatt_last_error(), {says});
+    }
+}
+
 TEST(HostCopies, OfLengthsMustBeThoseOfTheTensors) {
-    Case c(packed());  // q 0 3 7, k 0 5 11
+    Spec s = packed();
+    s.q = s.k = s.v = QUATT_BF16;  // which GPU kernels take too
+    Case c(s);                     // q 0 3 7, k 0 5 11
     const std::array<std::int32_t, 3> q = {0, 3, 7}, k = {0, 5, 11}, other = {0, 4, 7};
-    for (const char* device : kDevices) {
+    std::vector<std::string> devices(kDevices.begin(), kDevices.end());
+    quatt_kernel_info last{};
+    last.struct_size = sizeof last;
+    ASSERT_EQ(quatt_kernel_get_info(quatt_kernel_count() - 1, &last), QUATT_OK);
+    if (std::string(last.device) == "simt") {  // where it is built, it ends the table
+        devices.insert(devices.end(), {"simt:sm_90a", "simt:sm_120"});
+    }
+    for (const std::string& device : devices) {
         Problem p = c.problem();
         p.tensors.cu_seqlens_q_host = q.data();
         p.tensors.cu_seqlens_k_host = k.data();

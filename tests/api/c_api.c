@@ -37,6 +37,10 @@ int quatt_test_c_api(void) {
     quatt_plan* plan = NULL;
     quatt_kernel_info kernel;
     quatt_recipe recipe;
+    struct {
+        quatt_device known;
+        char beyond[16];
+    } later;
 
     /* Equal scores: each result is the mean of v over the tokens, and lse the log of their number.
      */
@@ -47,9 +51,13 @@ int quatt_test_c_api(void) {
     }
     CHECK(quatt_device_init(&device, "cpu") == QUATT_OK);
     quatt_problem_init(&problem);
+    CHECK(device.struct_size == sizeof device);
     CHECK(problem.struct_size == sizeof problem);
     CHECK(problem.tensors.struct_size == sizeof problem.tensors);
     CHECK(problem.recipe.struct_size == sizeof problem.recipe);
+    memset(&later, 0x5A, sizeof later); /* a later version's struct */
+    CHECK(quatt_device_init_sized(&later.known, sizeof later, "cpu") == QUATT_OK);
+    CHECK(later.known.struct_size == sizeof later && later.beyond[0] == 0 && later.beyond[15] == 0);
     CHECK(strcmp(problem.recipe.name, "bf16") == 0);
     CHECK(problem.window_left == -1 && problem.window_right == -1);
     CHECK(problem.causal == 0 && problem.rows == NULL && problem.kernel == NULL);

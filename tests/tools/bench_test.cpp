@@ -77,13 +77,17 @@ TEST_F(BenchFiles, WhatWasWrittenIsRead) {
     r.recipe = "fp8";
     r.kernel = "cpu";
     r.ms = {2, 1.5, 2.5, 1};
-    const Timings timings = read_timings(write(bench_json({r, r}, {})));
+    const Timings timings = read_timings(write(bench_json({r, r}, {}, "")));
     EXPECT_EQ(timings.where, "cpu");
     ASSERT_EQ(timings.rows.size(), 2u);
     EXPECT_EQ(timings.rows[0].name, "1x64x2x32 kv 1 fp8");
     EXPECT_EQ(timings.rows[0].median, 2);
     EXPECT_EQ(timings.rows[0].q1, 1.5);
     EXPECT_EQ(timings.rows[0].q3, 2.5);
+
+    BenchOptions on_gpu;
+    on_gpu.device = "cuda:1";
+    EXPECT_EQ(read_timings(write(bench_json({r}, on_gpu, "a GPU"))).where, "cuda:1, a GPU");
 }
 
 TEST_F(BenchFiles, PeersAreReadByShapeCandidateAndWhatWasTimed) {
@@ -101,13 +105,14 @@ TEST_F(BenchFiles, PeersAreReadByShapeCandidateAndWhatWasTimed) {
 }
 
 TEST_F(BenchFiles, OtherFilesAreRefusedByName) {
-    for (const std::string text :
-         {"", "[", "[]", "7", R"({"version": 1})", R"({"schema": 1, "version": 1})",
-          R"({"schema": "quatt.check", "version": 1})",
-          R"({"schema": "quatt.bench", "version": 2})",
-          R"({"schema": "quatt.bench", "version": 1})",
-          R"({"schema": "quatt.bench", "version": 1, "device": "cpu", "results": [{"name": 1}]})",
-          R"({"schema": "quatt.peers", "version": 1, "machine": {}, "shapes": []})"}) {
+    for (
+        const std::string text :
+        {"", "[", "[]", "7", R"({"version": 1})", R"({"schema": 1, "version": 1})",
+         R"({"schema": "quatt.check", "version": 1})", R"({"schema": "quatt.bench", "version": 2})",
+         R"({"schema": "quatt.bench", "version": 1})",
+         R"({"schema": "quatt.bench", "version": 1, "device": "cpu", "results": [{"name": 1}]})",
+         R"({"schema": "quatt.bench", "version": 1, "device": "cuda", "machine": {}, "results": []})",
+         R"({"schema": "quatt.peers", "version": 1, "machine": {}, "shapes": []})"}) {
         try {
             (void)read_timings(write(text));
             ADD_FAILURE() << text;

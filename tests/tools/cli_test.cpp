@@ -1698,7 +1698,11 @@ TEST_F(Cli, BenchTimesEveryRecipeOnEveryShape) {
             EXPECT_GT(r["gflops"].get<double>(), 0);
             EXPECT_EQ(r["threads"], 1);
             EXPECT_EQ(r["heads_kv"], 2);
+            EXPECT_EQ(r["runs"], 1);
+            EXPECT_GT(r["rel_l2"].get<double>(), 0);
+            EXPECT_LT(r["rel_l2"].get<double>(), r["recipe"] == "f16" ? 1e-3 : 0.1);
         }
+        EXPECT_FALSE(json.contains("machine"));
         EXPECT_EQ(json["results"][0]["name"], "1x40x4x32 kv 2 causal f16");
         EXPECT_EQ(json["results"][3]["name"], "2x16x4x8 kv 2 causal fp8");
         EXPECT_EQ(json["results"][0]["flop"], 4.0 * 4 * 32 * 40 * 41 / 2);
@@ -1711,8 +1715,17 @@ TEST_F(Cli, BenchTimesEveryRecipeOnEveryShape) {
 }
 
 TEST_F(Cli, BenchRefusesBeforeItMeasures) {
-    fail({"bench", "--device", "cuda"}, 1, {"'cuda'", "cpu, reference", "bench --peers"});
-    fail({"bench", "--device", "emu:sm_120"}, 1, {"'emu:sm_120'", "--peers"});
+#if defined(QUATT_HAVE_CUDA)  // no machine has so many
+    fail({"bench", "--device", "cuda:999"}, 1, {"cudaSetDevice(999): CUDA error "});
+    fail({"bench", "--device", "emu:sm_120:999"}, 1, {"cudaSetDevice(999): CUDA error "});
+#else
+    fail({"bench", "--device", "cuda"}, 1, {"built with CUDA", "QUATT_CUDA=ON"});
+    fail({"bench", "--device", "emu:sm_120"}, 1, {"built with CUDA"});
+#endif
+    for (const std::string device :
+         {"cuda:", "cuda:x", "cuda:-1", "cuda:1:2", "cuda:99999999999"}) {
+        fail({"bench", "--device", device}, 2, {"--device is '" + device + "'", "cuda[:N]"});
+    }
     fail({"bench", "--shape", "1x16x6x8", "--heads-kv", "4"}, 1, {"1x16x6x8 kv 4, recipe bf16: "});
     fail({"bench", "--json", file("none/x.json")}, 1, {"none"});
     for (const std::string shape : {"", "1x2x3", "1x2x3x4x5", "1x0x3x4", "1x-2x3x4", "axbxcxd",
