@@ -72,20 +72,21 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             return;
         }
         u32 used = 0;  // pairs of tiles since the start of the block, over all items
-        // If no more than half of the blocks have an item in the last round, these items are cut
-        // into pieces of fewer rows: a group that computes alone is faster.
-        const u32 items = p.work.load(tile::kItems), rest = items % ptx::blocks_x();
-        const u32 pieces = rest * C::kGroups <= ptx::blocks_x() ? C::kGroups
-                           : rest * 2 <= ptx::blocks_x()        ? 2
-                                                                : 1;
-        const u32 whole = items - rest, count = whole + rest * pieces;
         u32 next = ptx::atomic_add(p.work, tile::kNextItem, 1u);
         QUATT_NO_UNROLL
         for (u32 n = 0;; n++) {
             const ptx::Shared words = item_words(n);
             i32 tiles = 0, pair = -1;
             i64 k_tile = 0;
-            const bool is_end = next >= count;
+            // If no more than half of the blocks have an item in the last round, these items are
+            // cut into pieces of fewer rows: a group that computes alone is faster. NOTE: counted
+            // anew for each item: the loader has few registers.
+            const u32 items = p.work.load(tile::kItems), rest = items % ptx::blocks_x();
+            const u32 pieces = rest * C::kGroups <= ptx::blocks_x() ? C::kGroups
+                               : rest * 2 <= ptx::blocks_x()        ? 2
+                                                                    : 1;
+            const u32 whole = items - rest;
+            const bool is_end = next >= whole + rest * pieces;
             if (is_end) {
                 words.store(offsetof(ItemWords, where), ptx::U32x4{0, 0, 0, 0});
             } else {
