@@ -35,7 +35,10 @@ NativeResult run_native(Call call, int device, void* stream) {
     }
     if (before != device) {
         const cudaError_t e = cudaSetDevice(before);
-        launcher.error = launcher.error == cudaSuccess ? e : launcher.error;
+        if (launcher.error == cudaSuccess && e != cudaSuccess) {
+            launcher.error = e;
+            launcher.failed = "cudaSetDevice";
+        }
     }
     return launcher.error == cudaSuccess ? NativeResult{} : result(launcher.error, launcher.failed);
 }

@@ -17,17 +17,17 @@ inline constexpr std::int64_t kHopperStep = 32;  // products of one step along K
 namespace detail {
 
 inline constexpr std::int32_t kExponentMask = 0x7F800000, kBias = 127 << 23;
-inline constexpr std::int32_t kNoProduct = -0x20000000;  // as an exponent: of a product with 0
+inline constexpr std::int32_t kNoProduct = -0x40000000;  // as an exponent: of a product with 0
 
 // Exponents are fields of a float in place: biased, times 2^23.
 [[nodiscard]] inline std::int32_t field(float x) {
     return static_cast<std::int32_t>(bit_cast<std::uint32_t>(x)) & kExponentMask;
 }
-// Of a code's value.
+// Of a code's value, without the bias; of NaN any that does not overflow.
 [[nodiscard]] inline std::int32_t code_exponent(float x) {
-    constexpr std::int32_t kLeast = (127 - 6) << 23;
-    const std::int32_t e = field(x);
-    return e == 0 ? kNoProduct : e < kLeast ? kLeast : e;
+    constexpr std::int32_t kLeast = -6 * (1 << 23), kMost = 9 << 23;
+    const std::int32_t e = field(x) - kBias;
+    return e == -kBias ? kNoProduct : e < kLeast ? kLeast : e > kMost ? kMost : e;
 }
 // Without the bits below 13 of the fraction.
 [[nodiscard]] inline float cut(float x) {
@@ -58,7 +58,7 @@ inline constexpr std::int32_t kTiny = 60 << 23;
                     detail::field(y) != detail::kExponentMask;
         if (x != 0 && y != 0) {
             const std::int32_t e =
-                detail::code_exponent(x) + detail::code_exponent(y) - detail::kBias;
+                detail::code_exponent(x) + detail::code_exponent(y) + detail::kBias;
             top = e > top ? e : top;
         }
     }
@@ -88,21 +88,22 @@ inline void hopper_row(float* c, const float* a, const float* b, std::int64_t n)
     std::int32_t a_exponent[kHopperStep];
     bool is_a_finite = true;
     for (std::int64_t i = 0; i < kHopperStep; i++) {
-        a_exponent[i] = detail::code_exponent(a[i]) - detail::kBias;
+        a_exponent[i] = detail::code_exponent(a[i]) + detail::kBias;
         is_a_finite = is_a_finite && detail::field(a[i]) != detail::kExponentMask;
     }
     for (std::int64_t first = 0; first < n; first += kWidth) {
         float scale[kWidth], unit[kWidth];
-        std::int32_t top[kWidth], largest[kWidth], units[kWidth];
+        std::int32_t top[kWidth], largest[kWidth], units[kWidth];  // largest field of b
         for (std::int64_t j = 0; j < kWidth; j++) {
             largest[j] = top[j] = detail::field(c[first + j]);
         }
         for (std::int64_t i = 0; i < kHopperStep; i++) {
             for (std::int64_t j = 0; j < kWidth; j++) {
-                const std::int32_t e = detail::code_exponent(b[i * n + first + j]);
-                const std::int32_t sum = a_exponent[i] + e;
+                const float y = b[i * n + first + j];
+                const std::int32_t sum = a_exponent[i] + detail::code_exponent(y);
+                const std::int32_t field = detail::field(y);
                 top[j] = sum > top[j] ? sum : top[j];
-                largest[j] = e > largest[j] ? e : largest[j];
+                largest[j] = field > largest[j] ? field : largest[j];
             }
         }
         bool is_finite = is_a_finite;

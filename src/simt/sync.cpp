@@ -181,7 +181,7 @@ bool Block::mbarrier_is_over(std::uint32_t offset, std::uint32_t parity, bool wa
                              const Site& site) {
     Lane& lane = *t_lane;
     lane.site = site;
-    lane.what = "mbarrier.try_wait";
+    lane.what = waits ? "mbarrier.try_wait" : "mbarrier.test_wait";
     if (parity > 1) report(Fault::kBadOperand, site, "parity " + std::to_string(parity));
     Mbarrier* m = find_mbarrier(offset, waits ? "try_wait" : "test_wait", site);
     if (m == nullptr) give_up(Fault::kMbarrierMisuse, site, "wait on no mbarrier");

@@ -51,7 +51,7 @@ TEST(Executor, SameBitsForAnyGridAndNumberOfWorkers) {
     for (const char* recipe : kRecipes) {
         Case c = usual_case(recipe);
         const Outcome first = run_chain(c, recipe, {.blocks = 1});
-        for (const std::int32_t blocks : {1, 2, 5}) {
+        for (const std::int32_t blocks : {1, 2, 3, 5, 8, 13}) {
             for (const unsigned workers : {1u, 2u}) {
                 const Outcome next = run_chain(
                     c, recipe, {.options = {.seed = 3, .workers = workers}, .blocks = blocks});

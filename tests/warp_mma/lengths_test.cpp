@@ -384,5 +384,27 @@ TEST(Lengths, NaNStaysWhereItBelongs) {
     }
 }
 
+// More queries than keys under a causal mask: the first rows see none, whatever V holds.
+TEST(Lengths, RowsWithoutKeysAreZeroBesideNaN) {
+    for (const char* recipe : kRecipes) {
+        Spec s = spec_of(recipe);
+        s.heads_q = 2;
+        s.tokens_q = 40;
+        s.tokens_k = 10;
+        s.causal = true;
+        Case c = make_case(s);
+        c.v.set_one({0, 3, 1, 5}, kNaN);
+        const Results got = compute(c, kDevice, recipe);
+        for (std::size_t row = 0; row < 30; row++) {
+            for (std::size_t head = 0; head < 2; head++) {
+                for (std::size_t d = 0; d < 64; d++) {
+                    EXPECT_EQ(got.bits.out[(row * 2 + head) * 64 + d], 0u)
+                        << recipe << ", row " << row << ", head " << head << ", channel " << d;
+                }
+            }
+        }
+    }
+}
+
 }  // namespace
 }  // namespace quatt::test

@@ -349,10 +349,16 @@ TEST(Shapes, Ranges) {
         double q_mean, q_size, k_mean, k_size, v_size;
         bool channels;  // K's are up to 300 times as large
     };
-    const Range ranges[] = {{0, 1, 0, 1, 3e4, false}, {0, 1, 0, 1, 1e-3, false},
-                            {0, 1, 0, 1, 1, true},    {10, 1, 10, 1, 1, false},
-                            {0, 10, 0, 10, 1, false}, {1, 1, 100, 1, 1, false},
-                            {0, 100, 0, 1, 1, false}, {100, 10, 1, .1, 1, false}};
+    const Range ranges[] = {{0, 1, 0, 1, 3e4, false},
+                            {0, 1, 0, 1, 1e-3, false},
+                            {0, 1, 0, 1, 1, true},
+                            {10, 1, 10, 1, 1, false},
+                            {0, 10, 0, 10, 1, false},
+                            {1, 1, 100, 1, 1, false},
+                            {0, 100, 0, 1, 1, false},
+                            {100, 10, 1, .1, 1, false},
+                            // The factor of a score underflows.
+                            {0, 1e-20, 0, 1e-20, 1, false}};
     for (const char* recipe : kRecipes) {
         for (const Range& r : ranges) {
             Spec s = spec_of(recipe);

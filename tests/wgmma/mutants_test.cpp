@@ -58,12 +58,12 @@ TEST(Mutants, NoFlush) {
 }
 
 // Several items a block, whose rows of out go to memory through the place of the master.
-Case bf16_case() {
+Case bf16_case(std::int64_t keys = 70) {
     Spec s = spec_of("fp8");
     s.out = QUATT_BF16;
     s.heads_q = 5;
     s.tokens_q = 20;
-    s.tokens_k = 70;
+    s.tokens_k = keys;
     return make_case(s);
 }
 
@@ -78,6 +78,23 @@ TEST(Mutants, NoRowsFence) {
     Case c = bf16_case();
     expect_reported(kMutant<Mutant::kNoRowsFence>, "fp8", c,
                     {Fault::kProxyFence, Fault::kReadRace});
+}
+
+TEST(Mutants, NoRowsEnd) {
+    Case c = bf16_case();
+    expect_reported(kMutant<Mutant::kNoRowsEnd>, "fp8", c, {Fault::kInFlight});
+}
+
+// A lane's rows of out over another's master.
+TEST(Mutants, NoMasterRead) {
+    Case c = bf16_case(2400);
+    EXPECT_TRUE(run_chain(c, "fp8").report.ok());
+    expect_reported(kMutant<Mutant::kNoMasterRead>, "fp8", c, {Fault::kWriteRace});
+}
+
+// Only the strict reading of the memory model asks for the loader's fences.
+TEST(Mutants, NoReadFence) {
+    expect_reported(kMutant<Mutant::kNoReadFence>, "fp8", {Fault::kProxyFence}, true);
 }
 
 TEST(Mutants, NoGridWait) {

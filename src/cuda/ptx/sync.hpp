@@ -70,8 +70,9 @@ QUATT_DEV void fence_mbarrier_init([[maybe_unused]] Site site = Site::current())
 #endif
 }
 
-// griddepcontrol.wait: the launches before this one have ended, and their results are there.
-// Without programmatic dependent launch it returns at once. PTX ISA 9.7.13.13
+// griddepcontrol.wait: the launch just before this one has ended, and its results are there.
+// Without programmatic dependent launch it returns at once. NOTE: all launches before have ended if
+// each kernel waits before it says grid_launch_dependents. PTX ISA 9.7.13.13
 QUATT_DEV void grid_wait([[maybe_unused]] Site site = Site::current()) {
 #if defined(__CUDACC__)
 #if QUATT_HAS_DEPENDENT_LAUNCH
@@ -84,9 +85,13 @@ QUATT_DEV void grid_wait([[maybe_unused]] Site site = Site::current()) {
 
 // griddepcontrol.launch_dependents: once all blocks have said it, the next launch may start, and
 // runs up to its grid_wait. PTX ISA 9.7.13.13
-QUATT_DEV void grid_launch_dependents() {
-#if defined(__CUDACC__) && QUATT_HAS_DEPENDENT_LAUNCH
+QUATT_DEV void grid_launch_dependents([[maybe_unused]] Site site = Site::current()) {
+#if defined(__CUDACC__)
+#if QUATT_HAS_DEPENDENT_LAUNCH
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+#else
+    simt::block().check_grid_wait("launch_dependents", site);
 #endif
 }
 

@@ -23,29 +23,33 @@
 namespace quatt::ptx {
 inline namespace QUATT_ABI {
 
+namespace detail {
+
+// The upper half of a descriptor: from 8 rows to the next, and the swizzle.
+template <u32 Span>
+[[nodiscard]] QUATT_DEV u64 shape_of() {
+    static_assert(Span == 32 || Span == 64 || Span == 128);
+    return u64(8 * Span / 16) << 32 | u64(Span == 128 ? 1 : Span == 64 ? 2 : 3) << 62;
+}
+
+}  // namespace detail
+
 // The descriptor of a K-major operand: rows of Span bytes (32, 64 or 128) along K, one after the
 // other, in the swizzle of that span. `at` is at the start of the pattern (8 rows), or a multiple
 // of 32 bytes along K beyond it. PTX ISA 9.7.15.5.1 (matrix descriptor)
 template <u32 Span>
 [[nodiscard]] QUATT_DEV u64 k_major(Shared at, [[maybe_unused]] Site site = Site::current()) {
-    static_assert(Span == 32 || Span == 64 || Span == 128);
-    constexpr u64 kSwizzle = Span == 128 ? 1 : Span == 64 ? 2 : 3, kGroupStride = 8 * Span;
     [[maybe_unused]] constexpr u32 kStep = 32;  // bytes along K
 #if !defined(__CUDACC__)
     (void)at.check(0, kStep, 16, "matrix descriptor", site);
 #endif
-    return u64(at.address() >> 4 & 0x3FFF) | u64(1) << 16 | kGroupStride / 16 << 32 |
-           kSwizzle << 62;
+    return u64(at.address() >> 4 & 0x3FFF) | u64(1) << 16 | detail::shape_of<Span>();
 }
 
 // An operand `bytes` after one of another span.
 template <u32 Span>
 [[nodiscard]] QUATT_DEV u64 k_major(u64 before, u32 bytes) {
-    return u64(static_cast<u32>(before) + bytes / 16) | u64(8 * Span / 16) << 32 |
-           u64(Span == 128  ? 1
-               : Span == 64 ? 2
-                            : 3)
-               << 62;
+    return u64(static_cast<u32>(before) + bytes / 16) | detail::shape_of<Span>();
 }
 
 // The same operand `bytes` (a multiple of 16) further on. NOTE: in 32 bits, the other half does not
@@ -102,8 +106,8 @@ namespace detail {
 #endif
 
 // wgmma.mma_async.m64nNk32.f32.e4m3.e4m3, N = 64, 128 or 192, A and B in shared memory. Without
-// `accumulate`, d is overwritten. Hopper keeps 13 fraction bits of sums (recipe/accumulate.hpp).
-// PTX ISA 9.7.15.5.2
+// `accumulate`, d is overwritten. Hopper keeps 13 fraction bits of sums
+// (formats/hopper_accumulator.hpp). PTX ISA 9.7.15.5.2
 template <u32 N>
 QUATT_DEV void wgmma_e4m3(float (&d)[N / 2], u64 a, u64 b, bool accumulate,
                           [[maybe_unused]] Site site = Site::current()) {

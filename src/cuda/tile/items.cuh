@@ -37,5 +37,35 @@ struct Item {
     return found;
 }
 
+// What a persistent block does next: an item of `groups` tiles of group_rows rows, or where the
+// last round would leave at least half of the blocks idle, a piece of an item, of fewer tiles.
+struct Piece {
+    Item item;
+    i32 row, row_end;  // of the segment's; none where the piece lies past the last
+    bool is_end;       // past the list: nothing else is set
+};
+[[nodiscard]] QUATT_DEV Piece find_piece(u32 number, u32 blocks, u32 groups, u32 group_rows,
+                                         ptx::Global<const u32> work, u32 segments,
+                                         ptx::Global<const U32x4> table) {
+    const u32 items = work.load(kItems), rest = items % blocks, whole = items - rest;
+    const u32 pieces = rest * groups <= blocks ? groups : rest * 2 <= blocks ? 2 : 1;
+    Piece found{};
+    found.is_end = number >= whole + rest * pieces;
+    if (found.is_end) {
+        return found;
+    }
+    const bool is_whole = number < whole;
+    const u32 cut = is_whole ? 1 : pieces, after_whole = is_whole ? 0 : number - whole;
+    const u32 rows = groups * group_rows, piece_rows = (groups + cut - 1) / cut * group_rows;
+    found.item =
+        find_item(is_whole ? number : whole + after_whole / cut, work, segments, table, rows);
+    const u32 first = found.item.row_tile * rows, row = first + after_whole % cut * piece_rows;
+    const u32 end = row + piece_rows < first + rows ? row + piece_rows : first + rows;
+    const u32 queries = u32(found.item.where.q_len);
+    found.row = i32(row);
+    found.row_end = i32(end < queries ? end : queries);
+    return found;
+}
+
 }  // namespace QUATT_ABI
 }  // namespace quatt::tile

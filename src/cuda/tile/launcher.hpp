@@ -36,6 +36,7 @@ struct Launcher {
         if (error == cudaSuccess && shared_bytes > 48 * 1024) {
             error = cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(shared_bytes));
+            failed = "cudaFuncSetAttribute";
         }
         if (error == cudaSuccess) {
             cudaLaunchAttribute attributes[2] = {};

@@ -540,14 +540,14 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             QUATT_UNROLL
             for (u32 n = 0; n < C::kOutTiles; n++) {
                 float &y0 = o[r / 2][n][2 * (r % 2)], &y1 = o[r / 2][n][2 * (r % 2) + 1];
-                y0 *= inverse;
-                y1 *= inverse;
+                y0 = has_key ? y0 * inverse : 0.0f;
+                y1 = has_key ? y1 * inverse : 0.0f;
                 if constexpr (C::kFp8) {
                     const auto scale =
                         p.v_scale.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
                     const auto mean = p.v_mean.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
-                    y0 = ptx::fma(y0, scale.x, has_key ? mean.x : 0.0f);
-                    y1 = ptx::fma(y1, scale.y, has_key ? mean.y : 0.0f);
+                    y0 = has_key ? ptx::fma(y0, scale.x, mean.x) : 0.0f;
+                    y1 = has_key ? ptx::fma(y1, scale.y, mean.y) : 0.0f;
                 }
             }
         }

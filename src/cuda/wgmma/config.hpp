@@ -15,8 +15,8 @@ using ptx::u16;
 using ptx::u32;
 using ptx::u8;
 
-// What a test may take away; kNone is the kernel. One for each wait, barrier and fence of an
-// asynchronous access, and for the steps of the law.
+// What a test may take away; kNone is the kernel. Waits, barriers and fences of asynchronous
+// accesses, and steps of the law.
 enum class Mutant {
     kNone,
     kNoItemWait,
@@ -31,6 +31,9 @@ enum class Mutant {
     kNoFlush,
     kNoRowsRead,
     kNoRowsFence,
+    kNoRowsEnd,
+    kNoMasterRead,
+    kNoReadFence,
     kNoGridWait
 };
 
@@ -65,6 +68,7 @@ struct Config {
     static constexpr float kOverflow = 432;  // from here on P rounds to 448, code 0x7E
     static constexpr float kRise = 8, kFallLimit = 40;
     static constexpr float kNoReference = -1e30f;
+    static constexpr float kLeastFactor = 1.17549435e-38f;  // the least normal number
     static constexpr float kMasterRise = 64;  // of m above the master's reference, in log2 units
     // A warp takes maxima first while overflows come often: each adds kHeat, each tile takes 1
     // away.
@@ -73,13 +77,14 @@ struct Config {
 
 template <class C>
 struct SharedPlan {
-    alignas(1024) u8 q[C::kGroups][C::kQBytes];         // [64 rows, kDim]
-    alignas(1024) u8 k[C::kStages][2][C::kTileBytes];   // [64 keys, kDim]
-    alignas(1024) u8 v[C::kStages][2][C::kTileBytes];   // [kDim, 64 keys in stored order]
-    alignas(16) u8 master[C::kWarps][C::kMasterBytes];  // [kDim / 8][32 lanes] x 16 bytes
+    alignas(1024) u8 q[C::kGroups][C::kQBytes];        // [64 rows, kDim]
+    alignas(1024) u8 k[C::kStages][2][C::kTileBytes];  // [64 keys, kDim]
+    alignas(1024) u8 v[C::kStages][2][C::kTileBytes];  // [kDim, 64 keys in stored order]
+    // [kDim / 8][32 lanes] x 16 bytes; at the end of an item 16 rows of out.
+    alignas(16) u8 master[C::kWarps][C::kMasterBytes];
     alignas(16) float k_scale[C::kStages][2][tile::kKeyScaleStride];  // the first of each counts
     ptx::u64 full[C::kStages], empty[C::kStages];                     // mbarriers
-    ptx::u64 item_full, item_empty;                                   // of q and the four below
+    ptx::u64 item_full, item_empty;                                   // of q and the three below
     // Three items: results are made of one while the next one is computed, and a third found.
     alignas(16) u32 item[3][12];
     alignas(16) float v_scale[3][C::kDim], v_mean[3][C::kDim];

@@ -1,8 +1,8 @@
 // FP8 attention by wgmma (sm_90a). A block is kGroups warpgroups that compute, 64 query rows each,
 // and one whose first thread loads. Blocks are persistent: the loader takes items (segment, head,
-// kRows query rows) off a list, longest first, and walks their key tiles from the last to the
-// first; the groups follow, each at its own pace, by the law of the softmax reference
-// (docs/recipes.md).
+// kRows query rows; fewer in a last round that would leave most blocks idle) off a list, longest
+// first, and walks their key tiles from the last to the first; the groups follow, each at its own
+// pace, by the law of the softmax reference (docs/recipes.md).
 //
 // Registers (docs/kernels/wgmma.md): with g = lane / 4 and t = lane % 4, a lane holds rows g + 8 r,
 // r = 0, 1, of the 16 rows of its warp, and columns 2 t, 2 t + 1 of each 8: x[4 n + 2 r + i] is
@@ -11,6 +11,7 @@
 
 #include "cuda/tile/items.cuh"
 #include "cuda/wgmma/config.hpp"
+#include "cuda/wgmma/master.cuh"
 
 namespace quatt::wgmma {
 inline namespace QUATT_ABI {
@@ -78,29 +79,17 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             const ptx::Shared words = item_words(n);
             i32 tiles = 0, pair = -1;
             i64 k_tile = 0;
-            // If no more than half of the blocks have an item in the last round, these items are
-            // cut into pieces of fewer rows: a group that computes alone is faster. NOTE: counted
-            // anew for each item: the loader has few registers.
-            const u32 items = p.work.load(tile::kItems), rest = items % ptx::blocks_x();
-            const u32 pieces = rest * C::kGroups <= ptx::blocks_x() ? C::kGroups
-                               : rest * 2 <= ptx::blocks_x()        ? 2
-                                                                    : 1;
-            const u32 whole = items - rest;
-            const bool is_end = next >= whole + rest * pieces;
+            const tile::Piece piece =
+                tile::find_piece(next, ptx::blocks_x(), C::kGroups, C::kGroupRows, p.work,
+                                 p.segment_count, p.segments);
+            const bool is_end = piece.is_end;
             if (is_end) {
                 words.store(offsetof(ItemWords, where), ptx::U32x4{0, 0, 0, 0});
             } else {
-                const u32 cut = next < whole ? 1 : pieces,
-                          rows = (C::kGroups + cut - 1) / cut * C::kGroupRows;
-                const u32 from_whole = next < whole ? 0 : next - whole;
-                const tile::Item x = tile::find_item(next < whole ? next : whole + from_whole / cut,
-                                                     p.work, p.segment_count, p.segments, C::kRows);
                 next = ptx::atomic_add(p.work, tile::kNextItem, 1u);  // its latency is hidden
-                const i32 item_row = i32(x.row_tile * C::kRows),
-                          row = item_row + i32(from_whole % cut * rows);
+                const tile::Item& x = piece.item;
+                const i32 row = piece.row, end = piece.row_end;
                 const i32 queries = x.where.q_len, keys = x.where.k_len;
-                const auto least = [](i32 a, i32 b) { return a < b ? a : b; };
-                const i32 end = least(least(row + i32(rows), item_row + i32(C::kRows)), queries);
                 tiles = row < end
                             ? (last(end - 1, queries, keys) + i32(C::kKeys) - 1) / i32(C::kKeys)
                             : 0;
@@ -124,7 +113,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     if constexpr (kMutant != Mutant::kNoFreeWait) {
                         ptx::mbarrier_wait(empty(stage), (used / C::kStages + 1) % 2);
                     }
-                    ptx::fence_proxy_async();  // reads of the K scales come before the next copy
+                    if constexpr (kMutant != Mutant::kNoReadFence) {
+                        ptx::fence_proxy_async();  // reads of K scales come before the next copy
+                    }
                     ptx::mbarrier_arrive_expect_tx(full(stage),
                                                    2 * (2 * C::kTileBytes + C::kScaleBytes));
                     QUATT_NO_UNROLL
@@ -155,7 +146,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 ptx::mbarrier_arrive(item_full);
                 break;
             }
-            ptx::fence_proxy_async();  // and reads of v_scale and v_mean
+            if constexpr (kMutant != Mutant::kNoReadFence) {
+                ptx::fence_proxy_async();  // and reads of v_scale and v_mean
+            }
             const auto where = words.template load<ptx::U32x4>(offsetof(ItemWords, where));
             const auto lengths = words.template load<ptx::U32x4>(offsetof(ItemWords, lengths));
             const u32 segment = where.y, head = where.z;
@@ -193,16 +186,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         ptx::k_major<C::kDim>(shared.sub(offsetof(Plan, q) + group * C::kQBytes, C::kQBytes));
     const ptx::u64 k_matrix = ptx::k_major<C::kDim>(k_tile_at(0, 0)),
                    v_matrix = ptx::k_major<64>(k_matrix, offsetof(Plan, v) - offsetof(Plan, k));
-    // The warp's own: a lane's accumulators 16 bytes apart from its neighbour's, or rows of out on
-    // their way to memory.
-    const ptx::Shared master =
-        shared.sub(offsetof(Plan, master) + warp * C::kMasterBytes, C::kMasterBytes);
-    const auto reuse_master = [] {
-        if constexpr (kMutant != Mutant::kNoRowsRead) {
-            ptx::bulk_wait_read<0>();  // rows of the item before are read
-        }
-        ptx::syncwarp();
-    };
     u32 stage = 0, phase = 0;  // of the pair of tiles at hand
     const auto next_stage = [&] {
         stage++;
@@ -217,7 +200,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         }
         const auto where = item_words(item).template load<ptx::U32x4>(offsetof(ItemWords, where));
         if (where.x == 0) {
-            ptx::bulk_wait_read<0>();
+            if constexpr (kMutant != Mutant::kNoRowsEnd) {
+                ptx::bulk_wait_read<0>();
+            }
             return;
         }
         const auto lengths =
@@ -263,8 +248,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         float l[2] = {0, 0}, lift[2] = {kNoLift, kNoLift},
               highest[2] = {C::kNoReference, C::kNoReference};
         const auto reference = [&](u32 r) { return C::kExponent - lift[r]; };
-        float master_reference[2];
-        bool has_master = false;
+        Master<C> master{
+            shared.sub(offsetof(Plan, master) + warp * C::kMasterBytes, C::kMasterBytes),
+            lane,
+            {kNoLift, kNoLift}};
         // The state of the law between tiles, for the warp's rare tiles only: `rare` is the next
         // tile whose maximum is taken first.
         i32 rare = tile;
@@ -275,58 +262,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             o[i] = 0;
         }
 
-        // O joins the master, at the master's reference, which follows only a large rise, and
-        // starts again.
-        const auto flush = [&] {
-            QUATT_UNROLL
-            for (u32 i = 0; i < C::kOutRegisters; i++) {
-                ptx::pin(o[i]);
-            }
-            if (!has_master) {
-                reuse_master();
-                master_reference[0] = reference(0);
-                master_reference[1] = reference(1);
-            }
-            float add[2];
-            QUATT_UNROLL
-            for (u32 r = 0; r < 2; r++) {
-                add[r] = reference(r) - master_reference[r];
-            }
-            if (ptx::any(add[0] > C::kMasterRise || add[1] > C::kMasterRise)) {
-                const float keep[2] = {ptx::ex2(-ptx::max(add[0], 0.0f)),
-                                       ptx::ex2(-ptx::max(add[1], 0.0f))};
-                QUATT_NO_UNROLL
-                for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
-                    const u32 at = (n * 32 + lane) * 16;
-                    const auto y = master.load<ptx::F32x4>(at);
-                    master.store(
-                        at, ptx::F32x4{y.x * keep[0], y.y * keep[0], y.z * keep[1], y.w * keep[1]});
-                }
-                QUATT_UNROLL
-                for (u32 r = 0; r < 2; r++) {
-                    master_reference[r] = ptx::max(master_reference[r], reference(r));
-                    add[r] = ptx::min(add[r], 0.0f);
-                }
-            }
-            add[0] = ptx::ex2(add[0]);
-            add[1] = ptx::ex2(add[1]);
-            QUATT_UNROLL
-            for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
-                float* x = &o[4 * n];
-                const u32 at = (n * 32 + lane) * 16;
-                ptx::F32x4 y{0, 0, 0, 0};
-                if (has_master) {
-                    y = master.load<ptx::F32x4>(at);
-                }
-                y.x = ptx::fma(x[0], add[0], y.x);
-                y.y = ptx::fma(x[1], add[0], y.y);
-                y.z = ptx::fma(x[2], add[1], y.z);
-                y.w = ptx::fma(x[3], add[1], y.w);
-                master.store(at, y);
-                x[0] = x[1] = x[2] = x[3] = 0;
-            }
-            has_master = true;
-        };
         const auto scale_out = [&](u32 r, float f) {
             QUATT_UNROLL
             for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
@@ -338,8 +273,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         };
         // All but O follows, by an exact power of two; the result is for O.
         const auto move = [&](u32 r, float to) {
-            const float f = ptx::ex2(reference(r) - to);
-            lift[r] = C::kExponent - to;
+            const float next = C::kExponent - to, f = ptx::ex2(next - lift[r]);
+            lift[r] = next;
             highest[r] = ptx::max(highest[r], to);
             l[r] *= f;
             return f;
@@ -433,7 +368,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             // The law for row r, whose largest score is `top`: m moves. The result is for O.
             u32 due = 0;  // bit r: O waits for owed[r]; 4: for the flush
             float owed[2];
-            u32 rose = 0;  // bit r: m of row r, by 8 or more
+            bool is_risen = false;  // m of one of the rows
+            u32 rose = 0;           // bit r: that of row r, by 8 or more
             const auto adjust = [&](u32 r, float top, bool looks) {
                 const float x = ptx::ceil(top * scaled[r]), m = reference(r);
                 float to = m;
@@ -441,6 +377,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     to = ptx::max(x, highest[r] - C::kFallLimit);
                 } else if (x > m && overflows(r, top)) {
                     to = x;
+                    is_risen = true;
                     rose |= x - m >= C::kRise ? 1u << r : 0u;
                 }
                 return move(r, to);
@@ -449,6 +386,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
                     QUATT_UNROLL
                     for (u32 r = 0; r < 2; r++) {
+                        // Scores of -inf times a factor that underflowed to 0 would be NaN.
+                        scaled[r] = scaled[r] == 0 ? C::kLeastFactor : scaled[r];
                         const i32 seen = last(row_of(r), queries, keys) - tile * i32(C::kKeys) -
                                          i32(2 * t);  // of this lane's first key on
                         QUATT_UNROLL
@@ -471,7 +410,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     due |= ptx::any(owed[r] != 1) ? 1u << r : 0u;
                 }
                 look = rose;
-                plan_looks(!is_first && due != 0, ptx::any(look != 0));
+                plan_looks(!is_first && ptx::any(is_risen), ptx::any(look != 0));
                 due = is_first ? 0 : is_border ? due | 4 : due;  // before the first, O is 0
             }
             float sum[2];
@@ -498,6 +437,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             };
             const bool alarm[2] = {exponentials(0), exponentials(1)};
             if (ptx::any(alarm[0] || alarm[1]) && kMutant != Mutant::kNoRedo) [[unlikely]] {
+                bool is_slow = false;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
                     if (ptx::any(alarm[r])) {
@@ -507,10 +447,13 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                             owed[r] = before * adjust(r, row_maximum(top), false);
                             due |= 1u << r;
                             (void)exponentials(r);
-                            look |= rose;
-                            plan_looks(true, ptx::any(look != 0));
+                            is_slow = true;
                         }
                     }
+                }
+                if (is_slow) {
+                    look |= rose;
+                    plan_looks(true, ptx::any(look != 0));
                 }
             }
             // NOTE: after a branch, or the compiler waits before the exponentials.
@@ -523,14 +466,14 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     }
                 }
                 if ((due & 4) != 0 && kMutant != Mutant::kNoFlush) {
-                    flush();
+                    master.flush(o, lift);
                 }
             }
             l[0] += sum[0];
             l[1] += sum[1];
         };
         const auto release = [&](u32 n) {
-            ptx::syncwarp();  // all lanes have read the K scales
+            ptx::syncwarp();  // no lane is behind by a phase
             if (speaks) {
                 ptx::mbarrier_arrive(empty(n));
             }
@@ -607,72 +550,50 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const auto offset = [](u32 low, u32 high) { return i64(ptx::u64(high) << 32 | low); };
         const ptx::Shared v_scale = v_row(offsetof(Plan, v_scale), item),
                           v_mean = v_row(offsetof(Plan, v_mean), item);
-        float keep[2] = {0, 0}, add[2] = {1, 1};
+        float keep[2], add[2];
+        bool has_key[2];
         QUATT_UNROLL
         for (u32 r = 0; r < 2; r++) {
             l[r] += ptx::shfl_xor(l[r], 1);
             l[r] += ptx::shfl_xor(l[r], 2);
-            const bool has_key = l[r] != 0;  // NaN is one
+            has_key[r] = l[r] != 0;  // NaN is one
             if (p.out.has_lse && t == 0 && row_of(r) < queries) {
                 const float lse = (ptx::lg2(l[r]) - lift[r]) * 0.6931471805599453f +
                                   p.lse_shift.load(factors + row_of(r));
                 p.out.lse.store(offset(results.z, results.w) + head * p.out.lse_head +
                                     row_of(r) * p.out.lse_token,
-                                has_key ? lse : -INFINITY);
+                                has_key[r] ? lse : -INFINITY);
             }
-            const float inverse = has_key ? 1.0f / l[r] : 0.0f;
+            const float inverse = 1.0f / l[r];
             // m moved O and l alike since the last flush, and the master not.
-            if (has_master) {
-                keep[r] = ptx::ex2(master_reference[r] - reference(r)) * inverse;
-            }
+            keep[r] = master.is_there ? ptx::ex2(lift[r] - master.lift[r]) * inverse : 0.0f;
             add[r] = inverse;
         }
         QUATT_UNROLL
         for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
             float* x = &o[4 * n];
-            ptx::F32x4 y{0, 0, 0, 0};
-            if (has_master) {
-                y = master.load<ptx::F32x4>((n * 32 + lane) * 16);
-            }
+            const ptx::F32x4 y = master.load(n);
             const auto scale = v_scale.template load<ptx::F32x2>(4 * (8 * n + 2 * t));
             const auto mean = v_mean.template load<ptx::F32x2>(4 * (8 * n + 2 * t));
-            const float mean0 = l[0] != 0 ? 1.0f : 0.0f, mean1 = l[1] != 0 ? 1.0f : 0.0f;
-            x[0] = ptx::fma(ptx::fma(x[0], add[0], y.x * keep[0]), scale.x, mean.x * mean0);
-            x[1] = ptx::fma(ptx::fma(x[1], add[0], y.y * keep[0]), scale.y, mean.y * mean0);
-            x[2] = ptx::fma(ptx::fma(x[2], add[1], y.z * keep[1]), scale.x, mean.x * mean1);
-            x[3] = ptx::fma(ptx::fma(x[3], add[1], y.w * keep[1]), scale.y, mean.y * mean1);
+            x[0] = ptx::fma(ptx::fma(x[0], add[0], y.x * keep[0]), scale.x, mean.x);
+            x[1] = ptx::fma(ptx::fma(x[1], add[0], y.y * keep[0]), scale.y, mean.y);
+            x[2] = ptx::fma(ptx::fma(x[2], add[1], y.z * keep[1]), scale.x, mean.x);
+            x[3] = ptx::fma(ptx::fma(x[3], add[1], y.w * keep[1]), scale.y, mean.y);
+            QUATT_UNROLL
+            for (u32 i = 0; i < 4; i++) {
+                x[i] = has_key[i / 2] ? x[i] : 0.0f;
+            }
         }
         const i64 out_at = offset(results.x, results.y) + head * p.out.strides.head;
-        if (!p.out.bulk) {
+        if (p.out.bulk) {
+            const i32 first_row = row0 - i32(g);
+            master.send_rows(o, p.out, out_at + first_row * p.out.strides.token,
+                             queries - first_row);
+        } else {
             tile::store_rows<2, C::kOutRegisters / 4>(
                 p.out, out_at, queries, t, row_of,
                 [&](u32 r, u32 n, u32 i) { return o[4 * n + 2 * r + i]; });
-            continue;
         }
-        if (has_master) {
-            ptx::syncwarp();  // all lanes have read theirs
-        } else {
-            reuse_master();
-        }
-        QUATT_UNROLL
-        for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
-            QUATT_UNROLL
-            for (u32 r = 0; r < 2; r++) {
-                master.store((g + 8 * r) * C::kRowPitch + 16 * n + 4 * t,
-                             tile::pack_out(p.out.type, o[4 * n + 2 * r], o[4 * n + 2 * r + 1]));
-            }
-        }
-        if constexpr (kMutant != Mutant::kNoRowsFence) {
-            ptx::fence_proxy_async();
-        }
-        ptx::syncwarp();
-        const i32 row = row0 - i32(g) + i32(lane);
-        if (lane < 16 && row < queries) {
-            const u32 bytes = 2 * p.out.channels;
-            ptx::bulk_store(p.out.out16.sub(out_at + row * p.out.strides.token, p.out.channels),
-                            master.sub(lane * C::kRowPitch, bytes), bytes);
-        }
-        ptx::bulk_commit();
     }
 }
 
