@@ -336,6 +336,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
                     QUATT_UNROLL
                     for (u32 r = 0; r < kLaneRows; r++) {
+                        scaled[r] = tile::not_zero(scaled[r]);
                         const i32 seen = last(row_of(r)) - tile * i32(C::kKeys) -
                                          i32(2 * t);  // of this lane's first key on
                         QUATT_UNROLL

@@ -68,7 +68,6 @@ struct Config {
     static constexpr float kOverflow = 432;  // from here on P rounds to 448, code 0x7E
     static constexpr float kRise = 8, kFallLimit = 40;
     static constexpr float kNoReference = -1e30f;
-    static constexpr float kLeastFactor = 1.17549435e-38f;  // the least normal number
     static constexpr float kMasterRise = 64;  // of m above the master's reference, in log2 units
     // A warp takes maxima first while overflows come often: each adds kHeat, each tile takes 1
     // away.

@@ -386,8 +386,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
                     QUATT_UNROLL
                     for (u32 r = 0; r < 2; r++) {
-                        // Scores of -inf times a factor that underflowed to 0 would be NaN.
-                        scaled[r] = scaled[r] == 0 ? C::kLeastFactor : scaled[r];
+                        scaled[r] = tile::not_zero(scaled[r]);
                         const i32 seen = last(row_of(r), queries, keys) - tile * i32(C::kKeys) -
                                          i32(2 * t);  // of this lane's first key on
                         QUATT_UNROLL
