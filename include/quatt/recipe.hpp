@@ -4,6 +4,7 @@
 #include <quatt/status.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <vector>

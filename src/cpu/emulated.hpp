@@ -5,6 +5,7 @@
 // payload of a NaN is not modelled. NOTE: compiled for AVX-512, and in an anonymous namespace like
 // all of a level.
 #pragma once
+#include <cstdint>
 #include <cstring>
 
 namespace quatt::cpu {

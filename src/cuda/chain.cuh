@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <limits>
 #include <utility>
 
 #include "cuda/call.hpp"
@@ -242,7 +243,9 @@ inline void run_chain(const Call& c, tile::Launcher& launcher, const Start& star
     };
     warp_mma::Params p{};
     fill(p);
-    p.score_factor = c.softmax_scale * 1.4426950408889634f;
+    // NOTE: never 0, or masked scores, -inf, would become NaN.
+    const float factor = c.softmax_scale * 1.4426950408889634f;
+    p.score_factor = factor > 0 ? factor : std::numeric_limits<float>::min();
     if (c.recipe == Recipe::kFp8) {
         prep::Packed packed;
         packed.q8 = part<u8>(c, w.q8);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the direction of #include lines: an include never points up.
+"""Checks the direction of #include lines: an include never points up. And that a file which names std::int32_t and
+the like includes <cstdint>, itself or by files of the project: other standard headers may, or may not, bring it.
 
 usage: check_includes.py [ROOT]
 
@@ -44,6 +45,7 @@ OUTSIDE = {"include": set(), "tools": set(), "bench": {"tools"}, "python": set()
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*)$")
+FIXED_WIDTH = re.compile(r"\bstd::u?int(?:8|16|32|64|ptr|max)_t\b")
 TARGET = re.compile(r'(?:"([^"]+)"|<([^>]+)>)')
 
 
@@ -106,6 +108,26 @@ def violation(root, file, name, quoted):
     return f"{source} may not include {target} ({to}); it may include {', '.join(sorted(LAYERS[source])) or 'nothing'}"
 
 
+def uses_fixed_width(file):
+    """The line of the first std::int32_t or the like, or None."""
+    text = COMMENT.sub(blank, file.read_text(encoding="utf-8"))
+    for number, line in enumerate(text.splitlines(), 1):
+        if FIXED_WIDTH.search(line.split("//")[0]):
+            return number
+    return None
+
+
+def brings_cstdint(root, file, seen):
+    seen.add(file)
+    for _, name, quoted in includes(file):
+        if name == "cstdint":
+            return True
+        to = place_of(root, file, name, quoted) if name else None
+        if to and root / to not in seen and brings_cstdint(root, root / to, seen):
+            return True
+    return False
+
+
 def check(root):
     """All violations, as text; and the number of files looked at."""
     root = Path(root).resolve()
@@ -121,6 +143,9 @@ def check(root):
             text = violation(root, file, name, quoted)
             if text:
                 found.append(f"{short}:{line}: {text}")
+        line = uses_fixed_width(file)
+        if line and not brings_cstdint(root, file, set()):
+            found.append(f"{short}:{line}: integers of fixed width without <cstdint>")
     return found, files
 
 

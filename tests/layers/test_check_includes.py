@@ -11,10 +11,10 @@ from sources import plant  # check_includes adds its folder
 GOOD = {
     "include/quatt/quatt.h": "#include <stddef.h>\n",
     "include/quatt/attention.hpp": "#include <quatt/quatt.h>\n#include <vector>\n",
-    "src/formats/e4m3.hpp": "#include <bit>\n",
+    "src/formats/e4m3.hpp": "#include <bit>\n#include <cstdint>\n",
     "src/recipe/recipe.hpp": '#include "formats/e4m3.hpp"\n#include <quatt/quatt.h>\n',
     "src/core/plan.hpp": '#include "recipe/recipe.hpp"\n#include "formats/e4m3.hpp"\n',
-    "src/core/plan.cpp": '#include "plan.hpp"\n/* #include "cpu/cpu.hpp" */\n',
+    "src/core/plan.cpp": '#include "plan.hpp"\n/* #include "cpu/cpu.hpp" */\nstd::int64_t x;  // by e4m3.hpp\n',
     "src/cpu/cpu.hpp": '#include "core/plan.hpp"\n',
     "src/simt/fiber.hpp": '#include "formats/e4m3.hpp"\n',
     "src/cuda/ptx/mma.cuh": '#include "simt/fiber.hpp"\n',
@@ -48,6 +48,7 @@ BAD = [
     ("tools/inside.cpp", '#include "core/plan.hpp"\n', 1, "tools may not include src/core/plan.hpp"),
     ("bench/inside.cpp", '#include "recipe/recipe.hpp"\n', 1, "bench may not include src/recipe/recipe.hpp"),
     ("python/module.cpp", '#include "core/plan.hpp"\n', 1, "python may not include src/core/plan.hpp"),
+    ("src/core/width.cpp", "#include <vector>\nstd::uint8_t x;\n", 2, "without <cstdint>"),
     ("examples/one.c", '#include "file.hpp"\n', 1, "examples may not include tools/file.hpp"),
 ]
 

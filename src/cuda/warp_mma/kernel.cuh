@@ -336,7 +336,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 if ((tile + 1) * i32(C::kKeys) > unmasked && kMutant != Mutant::kNoMask) {
                     QUATT_UNROLL
                     for (u32 r = 0; r < kLaneRows; r++) {
-                        scaled[r] = tile::not_zero(scaled[r]);
+                        // NOTE: of 16 bits it never changes, and stays a constant of the loop.
+                        scaled[r] = C::kFp8 ? tile::not_zero(scaled[r]) : scaled[r];
                         const i32 seen = last(row_of(r)) - tile * i32(C::kKeys) -
                                          i32(2 * t);  // of this lane's first key on
                         QUATT_UNROLL
@@ -541,8 +542,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
             QUATT_UNROLL
             for (u32 n = 0; n < C::kOutTiles; n++) {
                 float &y0 = o[r / 2][n][2 * (r % 2)], &y1 = o[r / 2][n][2 * (r % 2) + 1];
-                y0 = has_key ? y0 * inverse : 0.0f;
-                y1 = has_key ? y1 * inverse : 0.0f;
+                y0 *= inverse;
+                y1 *= inverse;
                 if constexpr (C::kFp8) {
                     const auto scale =
                         p.v_scale.template load<ptx::F32x2>(scales_at + 8 * n + 2 * t);
