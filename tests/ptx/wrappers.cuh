@@ -99,6 +99,8 @@ QUATT_KERNEL(32) use_bulk(QUATT_GRID_CONSTANT(BulkParams) p) {
     const tile::Shared barrier = shared.sub(16384, 8);
     const bool is_leader = ptx::lane_id() == 0;
     const auto part = [&](u32 i) { return shared.sub(4096 * i, 4096); };
+    ptx::grid_wait();
+    ptx::grid_launch_dependents();
     if (is_leader) {
         ptx::mbarrier_init(barrier, 2);
         ptx::fence_mbarrier_init();
@@ -113,7 +115,9 @@ QUATT_KERNEL(32) use_bulk(QUATT_GRID_CONSTANT(BulkParams) p) {
         ptx::bulk_load(part(3), p.in, 4096, barrier);
         ptx::mbarrier_arrive(barrier);
     }
-    ptx::mbarrier_wait(barrier, 0);
+    if (!ptx::mbarrier_test_wait(barrier, 0)) {
+        ptx::mbarrier_wait(barrier, 0);
+    }
     for (u32 i = 0; i < 4; i++) {
         const u32 at = 4 * ptx::lane_id();
         part(i).store(at, part(i).load<u32>(at) + 1);
@@ -146,7 +150,7 @@ QUATT_KERNEL(128, 1) use_wgmma(const WrapperParams p) {
     ptx::wgmma_e4m3<64>(x, ptx::k_major<128>(shared), ptx::k_major<64>(shared), false);
     ptx::wgmma_e4m3<128>(y, ptx::k_major<128>(shared), ptx::k_major<32>(shared), false);
     ptx::wgmma_e4m3<192>(z, ptx::k_major<128>(shared), ptx::k_major<128>(shared), false);
-    ptx::wgmma_e4m3<64>(x, a, ptx::k_major<64>(shared), true);
+    ptx::wgmma_e4m3<64>(x, a, ptx::k_major<64>(ptx::k_major<128>(shared), 4096), true);
     ptx::wgmma_commit();
     ptx::wgmma_e4m3<128>(y, a, ptx::k_major<64>(shared), true);
     ptx::wgmma_commit();
