@@ -109,6 +109,10 @@ public:
     // Compares what it computed with fp64, and forgets it.
     void finish(const Sample& sample) {
         result_.rel_l2 = error(sample);
+        if (!std::isfinite(result_.rel_l2)) {
+            throw Error(result_.title() + ", " + result_.recipe + ", " + result_.kernel +
+                        ": the output holds values that are not finite");
+        }
         plan_.reset();
         memory_.clear();
     }

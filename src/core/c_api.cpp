@@ -318,6 +318,9 @@ void quatt_problem_init_sized(quatt_problem* problem, size_t problem_bytes, size
         return;
     }
     problem->struct_size = problem_bytes;
+    if (problem_bytes > core::kMaxStructBytes) {
+        return;  // no size at all: the first use refuses it
+    }
     core::clear_beyond(problem, problem_bytes, sizeof problem->struct_size);
     if (problem_bytes < sizeof *problem) {
         return;

@@ -40,11 +40,13 @@ void refuse_level(const quatt_problem& p, const quatt_device& d, Reasons& reason
     refuse(p, d, reasons);
     if (!level.supported()) {
         reasons.push_back(text("needs ", level.needs, "; this CPU has ", cpu_features()));
-    } else if (const std::string no = level.permission(); !no.empty()) {
-        reasons.push_back(no);
-    } else if (!level.preferred() && p.kernel == nullptr) {
-        reasons.push_back(text("is slower than the next on this CPU; kernel=", level.kernel,
-                               " takes it all the same"));
+    } else if (!level.preferred(p.recipe) && p.kernel == nullptr) {
+        reasons.push_back(text("is not faster than the next with this recipe on this CPU; kernel=",
+                               level.kernel, " takes it all the same"));
+    } else if (reasons.empty()) {  // asked last: the answer changes the process (level.cpp)
+        if (std::string no = level.permission(); !no.empty()) {
+            reasons.push_back(std::move(no));
+        }
     }
 }
 

@@ -42,31 +42,41 @@ std::string nothing_to_ask() {
 }
 
 // Linux keeps the 8 KB of AMX's tiles for a process that asked for them (since 5.16,
-// Documentation/arch/x86/xstate.rst); without that the first tile instruction is a SIGILL.
+// Documentation/arch/x86/xstate.rst); without that the first tile instruction is a SIGILL. From
+// then on sigaltstack refuses stacks that cannot hold them (some 11 KB), so it is asked for only
+// where a plan will use them; with such a stack in the process, the answer is ENOSPC.
 std::string ask_for_tiles() {
 #if defined(__linux__)
-    constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, ARCH_XCOMP_TILEDATA
+    constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, ARCH_XCOMP_TILEDATA
     static const int error = syscall(SYS_arch_prctl, kRequest, kTileData) == 0 ? 0 : errno;
     return error == 0 ? std::string()
                       : core::text(
                             "the system refuses AMX's tiles to this process: arch_prctl("
                             "ARCH_REQ_XCOMP_PERM, 18): ",
-                            std::generic_category().message(error));
+                            std::generic_category().message(error),
+                            error == ENOSPC ? " on a thread's alternative signal stack" : "");
 #else
     return "AMX's tiles are asked for on Linux only";
 #endif
 }
 
-bool always() {
+bool always(const quatt_recipe&) {
     return true;
 }
 // vdpbf16ps has twice the rate of fp32 FMA on Zen 5, half of it on Intel (docs/perf/cpu.md).
 bool bf16_is_fast() {
     return __builtin_cpu_is("amd") != 0;
 }
+bool bf16_is_best(const quatt_recipe&) {
+    return bf16_is_fast();
+}
 // A fast vdpbf16ps has the rate of FP16 FMA, takes more formats and sums in fp32.
-bool f16_is_best() {
+bool f16_is_best(const quatt_recipe&) {
     return !(has_bf16() && bf16_is_fast());
+}
+bool uses_tiles(const quatt_recipe& r) {
+    const Level& amx = levels()[0];
+    return scores_product(r, amx) != Product::kF32 || values_product(r, amx) != Product::kF32;
 }
 
 // bf16 holds every code, times its UE4M3 scale where there is one.
@@ -80,11 +90,11 @@ const std::array<Level, 6>& levels() {
     static constexpr std::array<Level, 6> kLevels = {{
         {"cpu_amx",
          "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512BF16 AMX-TILE AMX-INT8 AMX-BF16",
-         &kAmxKernels, true, true, false, has_amx, ask_for_tiles, always},
+         &kAmxKernels, true, true, false, has_amx, ask_for_tiles, uses_tiles},
         {"cpu_avx512_fp16", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512FP16",
          &kAvx512Fp16Kernels, true, false, true, has_fp16, nothing_to_ask, f16_is_best},
         {"cpu_avx512_bf16", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512BF16",
-         &kAvx512Bf16Kernels, true, true, false, has_bf16, nothing_to_ask, bf16_is_fast},
+         &kAvx512Bf16Kernels, true, true, false, has_bf16, nothing_to_ask, bf16_is_best},
         {"cpu_avx512_vnni", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI", &kAvx512VnniKernels,
          true, false, false, has_vnni, nothing_to_ask, always},
         {"cpu_avx512", "AVX512F AVX512BW AVX512DQ AVX512VL", &kAvx512Kernels, false, false, false,

@@ -17,7 +17,8 @@ struct Level {
     bool (*supported)();   // by this processor and its system
     // Asks the system, once, for what it gives on request only; empty: given.
     std::string (*permission)();
-    bool (*preferred)();  // false: correct, but slower here than the levels after it
+    // false: correct, but no faster here than the levels after it
+    bool (*preferred)(const quatt_recipe&);
 };
 
 // In order of preference.

@@ -61,9 +61,10 @@ struct MacInt8 {
 // - No overflow. A code of P that stays is at most 416: 0x7E overflows, and what is made again is
 //   at most 2^6. V * 2^-8 is at most 1.75. 64 * 416 * 1.75 = 46592, and 64 roundings up of 2^-11
 //   make 48100 of it, below 65504.
-// - Error. Products are exact and each sum is rounded once, by at most 2^-11 of itself. So a tile
-//   errs by at most 64 * 2^-11 of its sum of |p v|, and at random by some 2^-11 sqrt(64 / 6) of
-//   what it adds: 1.6e-3, beside the 3.6e-2 of E4M3 itself (docs/perf/cpu.md: measured).
+// - Error. Products are exact and each sum is rounded once, by at most 2^-11 of itself, or by 2^-25
+//   where it is below 2^-14. So a tile errs by at most 64 * 2^-11 of its sum of |p v| (and 64 *
+//   2^-17, in units of V's codes), and at random by some 2^-11 sqrt(64 / 6) of what it adds:
+//   1.6e-3, beside the 3.6e-2 of E4M3 itself (docs/perf/cpu.md: measured).
 struct MacF16 {
     using Sum = I;  // 32 fp16 numbers
     static constexpr int kParts = 2;

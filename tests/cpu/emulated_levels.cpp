@@ -17,7 +17,7 @@ namespace {
 std::string nothing_to_ask() {
     return {};
 }
-bool always() {
+bool always(const quatt_recipe&) {
     return true;
 }
 bool has_avx512_vnni() {
