@@ -17,7 +17,7 @@ inline constexpr std::int64_t kHopperStep = 32;  // products of one step along K
 namespace detail {
 
 inline constexpr std::int32_t kExponentMask = 0x7F800000, kBias = 127 << 23;
-inline constexpr std::int32_t kNoProduct = -0x40000000;  // as an exponent: of a product with 0
+inline constexpr std::int32_t kNoProduct = -0x40000000;  // of a code 0: with any other below kTiny
 
 // Exponents are fields of a float in place: biased, times 2^23.
 [[nodiscard]] inline std::int32_t field(float x) {
@@ -56,11 +56,8 @@ inline constexpr std::int32_t kTiny = 60 << 23;
         const float x = a[i * a_stride], y = b[i * b_stride];
         is_finite = is_finite && detail::field(x) != detail::kExponentMask &&
                     detail::field(y) != detail::kExponentMask;
-        if (x != 0 && y != 0) {
-            const std::int32_t e =
-                detail::code_exponent(x) + detail::code_exponent(y) + detail::kBias;
-            top = e > top ? e : top;
-        }
+        const std::int32_t e = detail::code_exponent(x) + detail::code_exponent(y) + detail::kBias;
+        top = e > top ? e : top;
     }
     if (!is_finite) {
         float sum = c;

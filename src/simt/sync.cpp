@@ -168,17 +168,16 @@ void Block::mbarrier_expect(std::uint32_t offset, std::uint32_t bytes, const Sit
 }
 
 bool Block::mbarrier_test_wait(std::uint32_t offset, std::uint32_t parity, const Site& site) {
-    step(site);
     return mbarrier_is_over(offset, parity, false, site);
 }
 
 bool Block::mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const Site& site) {
-    step(site);
     return mbarrier_is_over(offset, parity, true, site);
 }
 
 bool Block::mbarrier_is_over(std::uint32_t offset, std::uint32_t parity, bool waits,
                              const Site& site) {
+    step(site);
     Lane& lane = *t_lane;
     lane.site = site;
     lane.what = waits ? "mbarrier.try_wait" : "mbarrier.test_wait";

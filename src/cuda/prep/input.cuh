@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/prep/config.hpp"
+#include "cuda/tile/turn.hpp"
 #include "formats/bf16.hpp"
 #include "formats/f16.hpp"
 

@@ -11,8 +11,7 @@ inline namespace QUATT_ABI {
 // Q: 128 rows of one head, two tiles. A scale for each row.
 template <class Format, u32 Dim, bool Wide>
 QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
-    ptx::grid_wait();
-    ptx::grid_launch_dependents();
+    tile::take_turn();
     using C = PackQConfig<Dim>;
     const u32 lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 slot = ptx::block_x() / p.q_heads, head = ptx::block_x() % p.q_heads;
@@ -114,8 +113,7 @@ QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
 // K without its mean: one tile of 64 keys of one head, with one scale.
 template <class Format, u32 Dim, bool Wide>
 QUATT_KERNEL(PackKConfig<Dim>::kThreads) pack_k(const PackKParams p) {
-    ptx::grid_wait();
-    ptx::grid_launch_dependents();
+    tile::take_turn();
     using C = PackKConfig<Dim>;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 slot = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
@@ -199,8 +197,7 @@ QUATT_KERNEL(PackKConfig<Dim>::kThreads) pack_k(const PackKParams p) {
 // load (same l, i of one parity pair, all c) meet eight different 16-byte banks.
 template <class Format, u32 Dim, bool Wide>
 QUATT_KERNEL(PackVConfig<Dim>::kThreads) pack_v(const PackVParams p) {
-    ptx::grid_wait();
-    ptx::grid_launch_dependents();
+    tile::take_turn();
     using C = PackVConfig<Dim>;
     const u32 thread = ptx::thread_x();
     const u32 slot = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
@@ -272,8 +269,7 @@ QUATT_KERNEL(PackVConfig<Dim>::kThreads) pack_v(const PackVParams p) {
 // Segment::q_row, and there are no others.
 template <Operand Which, u32 Dim, bool Wide>
 QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
-    ptx::grid_wait();
-    ptx::grid_launch_dependents();
+    tile::take_turn();
     using C = CopyRowsConfig<Dim>;
     constexpr bool kIsQ = Which == Operand::kQ;
     const u32 thread = ptx::thread_x();

@@ -4,6 +4,7 @@
 
 #include "cuda/ptx/ptx.hpp"
 #include "cuda/tile/segments.hpp"
+#include "cuda/tile/turn.hpp"
 
 namespace quatt::prep {
 inline namespace QUATT_ABI {
@@ -44,8 +45,7 @@ struct PlanShared {
 
 template <class = void>  // a template, so that several files may include it
 QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
-    ptx::grid_wait();
-    ptx::grid_launch_dependents();
+    tile::take_turn();
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(PlanShared));
     constexpr u32 kFirstBad = offsetof(PlanShared, first_bad),

@@ -12,8 +12,7 @@ inline namespace QUATT_ABI {
 // Partials of one tile of 128 keys of one KV head.
 template <class Format, u32 Dim, bool Wide>
 QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams p) {
-    ptx::grid_wait();
-    ptx::grid_launch_dependents();
+    tile::take_turn();
     using C = StatisticsConfig<Dim>;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     // Heads are next to each other in memory: blocks that run together read whole tokens.
@@ -129,8 +128,7 @@ QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams 
 // Means and V's scale of one segment and KV head; 0 and 1 for a segment without keys.
 template <u32 Dim>
 QUATT_KERNEL(FinaliseConfig<Dim>::kThreads) finalise(const FinaliseParams p) {
-    ptx::grid_wait();
-    ptx::grid_launch_dependents();
+    tile::take_turn();
     using C = FinaliseConfig<Dim>;
     using Plan = typename C::SharedPlan;
     const u32 thread = ptx::thread_x(), group = thread / C::kLanes,

@@ -5,6 +5,7 @@
 
 #include "cuda/ptx/ptx.hpp"
 #include "cuda/tile/segments.hpp"
+#include "cuda/tile/turn.hpp"
 
 namespace quatt::prep {
 inline namespace QUATT_ABI {
@@ -26,8 +27,7 @@ struct TailParams {
 // grid: (any, heads)
 template <class = void>
 QUATT_KERNEL(kTailThreads) zero_tail(const TailParams p) {
-    ptx::grid_wait();
-    ptx::grid_launch_dependents();
+    tile::take_turn();
     const ptx::i64 used = p.work.load(tile::kUsedRows);
     const ptx::i64 head = ptx::block_y(), count = (p.tokens_q - used) * p.channels;
     QUATT_NO_UNROLL

@@ -37,13 +37,6 @@ struct Item {
     return found;
 }
 
-// The factor of a row's scores where some are masked: -inf times one that underflowed to 0 would be
-// NaN. Such scores are all nearly 0.
-[[nodiscard]] QUATT_DEV float not_zero(float factor) {
-    constexpr float kLeastNormal = 1.17549435e-38f;
-    return factor == 0 ? kLeastNormal : factor;
-}
-
 // What a persistent block does next: an item of `groups` tiles of group_rows rows, or where the
 // last round would leave at least half of the blocks idle, a piece of an item, of fewer tiles.
 struct Piece {

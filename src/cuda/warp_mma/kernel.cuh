@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cuda/tile/items.cuh"
+#include "cuda/tile/mask.cuh"
 #include "cuda/warp_mma/config.hpp"
 
 namespace quatt::warp_mma {
@@ -340,13 +341,9 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                         scaled[r] = C::kFp8 ? tile::not_zero(scaled[r]) : scaled[r];
                         const i32 seen = last(row_of(r)) - tile * i32(C::kKeys) -
                                          i32(2 * t);  // of this lane's first key on
-                        QUATT_UNROLL
-                        for (u32 n = 0; n < C::kScoreTiles; n++)
-                            QUATT_UNROLL
-                        for (u32 i = 0; i < 2; i++) {
-                            float& x = s[r / 2][n][2 * (r % 2) + i];
-                            x = i32(8 * n + i) < seen ? x : -INFINITY;
-                        }
+                        tile::mask_row<C::kScoreTiles>(seen, [&](u32 n, u32 i) -> float& {
+                            return s[r / 2][n][2 * (r % 2) + i];
+                        });
                     }
                 }
             };

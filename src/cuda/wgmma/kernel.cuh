@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cuda/tile/items.cuh"
+#include "cuda/tile/mask.cuh"
 #include "cuda/wgmma/config.hpp"
 #include "cuda/wgmma/master.cuh"
 
@@ -82,8 +83,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             const tile::Piece piece =
                 tile::find_piece(next, ptx::blocks_x(), C::kGroups, C::kGroupRows, p.work,
                                  p.segment_count, p.segments);
-            const bool is_end = piece.is_end;
-            if (is_end) {
+            if (piece.is_end) {
                 words.store(offsetof(ItemWords, where), ptx::U32x4{0, 0, 0, 0});
             } else {
                 next = ptx::atomic_add(p.work, tile::kNextItem, 1u);  // its latency is hidden
@@ -142,7 +142,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             if constexpr (kMutant != Mutant::kNoItemFree) {
                 ptx::mbarrier_wait(item_empty, (n + 1) % 2);
             }
-            if (is_end) {
+            if (piece.is_end) {
                 ptx::mbarrier_arrive(item_full);
                 break;
             }
@@ -389,13 +389,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                         scaled[r] = tile::not_zero(scaled[r]);
                         const i32 seen = last(row_of(r), queries, keys) - tile * i32(C::kKeys) -
                                          i32(2 * t);  // of this lane's first key on
-                        QUATT_UNROLL
-                        for (u32 n = 0; n < C::kKeys / 8; n++)
-                            QUATT_UNROLL
-                        for (u32 i = 0; i < 2; i++) {
-                            float& x = s[4 * n + 2 * r + i];
-                            x = i32(8 * n + i) < seen ? x : -INFINITY;
-                        }
+                        tile::mask_row<C::kKeys / 8>(
+                            seen, [&](u32 n, u32 i) -> float& { return s[4 * n + 2 * r + i]; });
                     }
                 }
                 const bool is_border =

@@ -1,0 +1,33 @@
+// Scores of keys that a row does not see.
+#pragma once
+
+#include <cmath>
+
+#include "cuda/ptx/ptx.hpp"
+
+namespace quatt::tile {
+inline namespace QUATT_ABI {
+
+// -inf for all but the first `seen` keys after a lane's first one: score(n, i) is that of key
+// 8 n + i, n < Tiles, i < 2.
+template <ptx::u32 Tiles, class Score>
+QUATT_DEV void mask_row(ptx::i32 seen, Score&& score) {
+    QUATT_UNROLL
+    for (ptx::u32 n = 0; n < Tiles; n++) {
+        QUATT_UNROLL
+        for (ptx::u32 i = 0; i < 2; i++) {
+            float& x = score(n, i);
+            x = ptx::i32(8 * n + i) < seen ? x : -INFINITY;
+        }
+    }
+}
+
+// The factor of a row's scores where some are masked: -inf times one that underflowed to 0 would be
+// NaN. Such scores are all nearly 0.
+[[nodiscard]] QUATT_DEV float not_zero(float factor) {
+    constexpr float kLeastNormal = 1.17549435e-38f;
+    return factor == 0 ? kLeastNormal : factor;
+}
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::tile
