@@ -419,24 +419,25 @@ template <class Round, Product kAs>
     const quatt_recipe& r = *m.recipe;
     recipe::RowReference& row = m.reference[i];
     const float w = static_cast<float>(r.p_exponent), rise = static_cast<float>(r.look_rise);
+    const float before = row.m;
     float factor = 1;
     F t[kVectors];
     load_scores(m, i, t);
     if (!kIsBf16<Round> && (row.look || m.interval != row.interval)) {
         const float x = __builtin_ceilf(row_maximum(t));
-        if (x <= row.m - rise && x >= -__FLT_MAX__) {
+        if (x > row.m) {
+            factor = row.move(x);
+        } else if (x <= row.m - rise && x >= -__FLT_MAX__) {
             factor = row.move(__builtin_fmaxf(x, row.highest - static_cast<float>(r.fall_limit)));
         }
     }
     row.interval = m.interval;
     Outcome made = make_p<Round, kAs>(t, row.m, w, p);
-    row.look = false;
     if (made.overflow) {
-        const float before = row.m;
-        factor *= row.move(__builtin_fmaxf(before, __builtin_ceilf(row_maximum(t))));
-        row.look = row.m - before >= rise;
+        factor *= row.move(__builtin_fmaxf(row.m, __builtin_ceilf(row_maximum(t))));
         made = make_p<Round, kAs>(t, row.m, w, p);
     }
+    row.look = row.m - before >= rise;
     float* l = m.l + i * kSumLanes;
     store(l, mul_add(load(l), all(factor), made.sum));
     m.factor[i] = factor;

@@ -155,11 +155,14 @@ namespace detail {
     TileOutcome result;
     const float w = static_cast<float>(r.p_exponent);
     const float rise = static_cast<float>(r.look_rise);
+    const float before = row.m;
     if (r.looks != 0 && (row.look || interval != row.interval)) {
         const float x = std::ceil(detail::row_maximum(t, n));
         result.looked = true;
-        if (x <= row.m - rise &&
-            x >= std::numeric_limits<float>::lowest()) {  // a tile without keys says nothing
+        if (x > row.m) {
+            result.factor = row.move(x);
+        } else if (x <= row.m - rise &&
+                   x >= std::numeric_limits<float>::lowest()) {  // no key in this tile: no news
             result.factor = row.move(std::fmax(x, row.highest - static_cast<float>(r.fall_limit)));
             result.fell = true;
         }
@@ -167,14 +170,12 @@ namespace detail {
     row.interval = interval;
     result.sum = detail::exponentials(t, n, row.m, w, p);
     result.overflow = detail::round_p(r, p, n, result.sum);
-    row.look = false;
     if (result.overflow) {
-        const float before = row.m;
-        result.factor *= row.move(std::fmax(before, std::ceil(detail::row_maximum(t, n))));
-        row.look = row.m - before >= rise;
+        result.factor *= row.move(std::fmax(row.m, std::ceil(detail::row_maximum(t, n))));
         result.sum = detail::exponentials(t, n, row.m, w, p);
         (void)detail::round_p(r, p, n, result.sum);
     }
+    row.look = row.m - before >= rise;
     return result;
 }
 

@@ -201,11 +201,14 @@ public:
         for (const double y : t) {
             most = !std::isnan(y) && y > most ? y : most;
         }
+        const double before = m;
         // 1. Look
         if (r_.looks != 0 && (interval != interval_ || raised_much_)) {
             x.looked = true;
             x.doubtful |= near_integer(most);
-            if (most > -kInf && std::ceil(most) <= m - r_.look_rise) {
+            if (std::ceil(most) > m) {
+                x.factor *= move(std::ceil(most));
+            } else if (most > -kInf && std::ceil(most) <= m - r_.look_rise) {
                 x.factor *= move(std::max(std::ceil(most), highest - r_.fall_limit));
                 x.fell = true;
             }
@@ -213,17 +216,15 @@ public:
         interval_ = interval;
         // 2. P and overflow
         make(t, x);
-        raised_much_ = false;
         if (x.overflow) {
             x.doubtful |= near_integer(most);
-            const double before = m;
             x.factor *= move(std::max(m, std::ceil(most)));
-            raised_much_ = m - before >= r_.look_rise;
             const bool doubtful = x.doubtful;
             make(t, x);
             x.doubtful = doubtful;  // the second making decides nothing
             x.overflow = true;
         }
+        raised_much_ = m - before >= r_.look_rise;
         return x;
     }
 

@@ -370,31 +370,30 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                 fill(key_tile - 1, used);  // here, while the products of the scores are under way
             }
 
-            // Looks. In a warp's first tile the same look finds the reference at once: every row
-            // would overflow.
+            // Looks. Without any, in recipe bf16, one finds the first reference all the same: every
+            // row would overflow.
             const bool is_first = key_tile == tiles - 1,
                        is_border = key_tile % i32(C::kIntervalTiles) == i32(C::kIntervalTiles) - 1;
             u32 rose = 0;  // bit r: this tile raised m of row r by 8 or more
+            bool any_rose = false;
             if (is_first || (C::kLooks && (is_border || any_look))) {
                 QUATT_UNROLL
                 for (u32 r = 0; r < kLaneRows; r++) {
                     const float x = ceil_maximum(r);
-                    const bool is_number = x > -INFINITY && x < INFINITY;
-                    const bool may_fall = C::kLooks &&
-                                          (is_first || is_border || (look >> r & 1) != 0) &&
-                                          x <= m[r] - C::kRise;
-                    if (is_number && m[r] == C::kNoReference && is_first) {
-                        move(r, x);
-                        rose |= 1u << r;
-                    } else if (x > -INFINITY && may_fall) {
-                        move(r, ptx::max(x, highest[r] - C::kFallLimit));
+                    if (is_first || is_border || (look >> r & 1) != 0) {
+                        if (x > m[r]) {
+                            rose |= x - m[r] >= C::kRise ? 1u << r : 0u;
+                            move(r, x);
+                        } else if (C::kLooks && x > -INFINITY && x <= m[r] - C::kRise) {
+                            move(r, ptx::max(x, highest[r] - C::kFallLimit));
+                        }
                     }
                 }
+                any_rose = ptx::any(rose != 0);
             }
 
             u32 pf[C::kBlocks][C::kPSteps][4];  // P as A fragments
             float sum[kLaneRows];
-            bool any_rose = is_first;
             QUATT_NO_UNROLL
             for (bool redone = false;; redone = true) {
                 QUATT_UNROLL
@@ -455,7 +454,6 @@ QUATT_KERNEL(C::kThreads) attention(const Params p) {
                     ptx::pin(tile);     // NOTE: or its masks are prepared on the common path
                     scores(i32(tile));  // its registers have gone to P
                 }
-                any_rose = false;
                 QUATT_UNROLL
                 for (u32 r = 0; r < kLaneRows; r++) {
                     bool row_over = (ptx::ballot(over[r]) >> (lane & 28u) & 0xFu) !=

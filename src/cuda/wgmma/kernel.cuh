@@ -245,8 +245,13 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         float o[C::kOutRegisters];
         // The reference m is kept as what it adds to the exponents of P, an integer too.
         constexpr float kNoLift = C::kExponent - C::kNoReference;
-        float l[2] = {0, 0}, lift[2] = {kNoLift, kNoLift},
-              highest[2] = {C::kNoReference, C::kNoReference};
+        float l[2] = {0, 0}, lift[2], highest[2] = {C::kNoReference, C::kNoReference};
+        QUATT_UNROLL
+        for (u32 r = 0; r < 2; r++) {
+            // Rows past the last query: zeros, so all scores are 0. An m of kExponent keeps their P
+            // low, or each tile would look for an overflow.
+            lift[r] = row_of(r) < queries ? kNoLift : 0.0f;
+        }
         const auto reference = [&](u32 r) { return C::kExponent - lift[r]; };
         Master<C> master{
             shared.sub(offsetof(Plan, master) + warp * C::kMasterBytes, C::kMasterBytes),
@@ -368,17 +373,18 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             // The law for row r, whose largest score is `top`: m moves. The result is for O.
             u32 due = 0;  // bit r: O waits for owed[r]; 4: for the flush
             float owed[2];
-            bool is_risen = false;  // m of one of the rows
+            bool is_risen = false;  // m of one of the rows, by an overflow
             u32 rose = 0;           // bit r: that of row r, by 8 or more
             const auto adjust = [&](u32 r, float top, bool looks) {
                 const float x = ptx::ceil(top * scaled[r]), m = reference(r);
                 float to = m;
                 if (looks && x > -INFINITY && x <= m - C::kRise) {
                     to = ptx::max(x, highest[r] - C::kFallLimit);
-                } else if (x > m && overflows(r, top)) {
-                    to = x;
-                    is_risen = true;
-                    rose |= x - m >= C::kRise ? 1u << r : 0u;
+                } else if (x > m) {
+                    const bool is_over = overflows(r, top);
+                    to = looks || is_over ? x : m;
+                    is_risen |= is_over;
+                    rose |= to - m >= C::kRise ? 1u << r : 0u;
                 }
                 return move(r, to);
             };
@@ -453,14 +459,15 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             // NOTE: after a branch, or the compiler waits before the exponentials.
             settle();
             if (due != 0) [[unlikely]] {
-                QUATT_UNROLL
-                for (u32 r = 0; r < 2; r++) {
-                    if ((due >> r & 1) != 0) {
-                        scale_out(r, owed[r]);
-                    }
-                }
                 if ((due & 4) != 0 && kMutant != Mutant::kNoFlush) {
-                    master.flush(o, lift);
+                    master.flush(o, owed, lift);
+                } else {
+                    QUATT_UNROLL
+                    for (u32 r = 0; r < 2; r++) {
+                        if ((due >> r & 1) != 0) {
+                            scale_out(r, owed[r]);
+                        }
+                    }
                 }
             }
             l[0] += sum[0];

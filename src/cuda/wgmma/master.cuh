@@ -28,8 +28,9 @@ struct Master {
     }
     QUATT_DEV void store(u32 n, ptx::F32x4 y) const { memory.store((n * 32 + lane) * 16, y); }
 
-    // O joins, at the master's reference, which follows only a large rise, and starts again.
-    QUATT_DEV void flush(float (&o)[C::kOutRegisters], const float (&o_lift)[2]) {
+    // O * owed joins, at the master's reference, which follows only a large rise, and starts again.
+    QUATT_DEV void flush(float (&o)[C::kOutRegisters], const float (&owed)[2],
+                         const float (&o_lift)[2]) {
         QUATT_UNROLL
         for (u32 i = 0; i < C::kOutRegisters; i++) {
             ptx::pin(o[i]);
@@ -54,8 +55,8 @@ struct Master {
                 store(n, {y.x * keep[0], y.y * keep[0], y.z * keep[1], y.w * keep[1]});
             }
         }
-        add[0] = ptx::ex2(add[0]);
-        add[1] = ptx::ex2(add[1]);
+        add[0] = ptx::ex2(add[0]) * owed[0];
+        add[1] = ptx::ex2(add[1]) * owed[1];
         QUATT_UNROLL
         for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
             float* x = &o[4 * n];
