@@ -308,16 +308,6 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
     const auto hkv = static_cast<std::uint32_t>(p.shape.kv_heads);
     const auto d = static_cast<std::uint32_t>(p.shape.channels);
     const auto table = all_const(p.table);
-    const prep::StatisticsParams statistics{
-        table,        count,          hkv, d, d, p.operands[1].input(), p.operands[2].input(),
-        w.stat_slots, all(w.partials)};
-    launch("statistics", prep::statistics_launch<Dim>(w.stat_slots, hkv), o.simt,
-           [&] { prep::statistics<Format, Dim, Wide>(statistics); });
-    const prep::FinaliseParams finalise{
-        table,         hkv,           w.stat_slots,  all_const(w.partials),
-        all(w.k_mean), all(w.v_mean), all(w.v_scale)};
-    launch("finalise", prep::finalise_launch<Dim>(count, hkv), o.simt,
-           [&] { prep::finalise<Dim>(finalise); });
     prep::PackQParams q{};
     q.segments = table;
     q.segment_count = count;
@@ -335,24 +325,37 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
         q.k_mean = all_const(w.k_mean);
         q.lse_shift = all(w.lse_shift);
     }
-    launch("pack_q", prep::pack_q_launch<Dim>(prep::query_slots(w.q_rows, count), hq), o.simt,
-           [&] { prep::pack_q<Format, Dim, Wide>(q); });
-    const prep::PackKParams k{
-        table,     count,         hkv, d, p.operands[1].input(), w.k_tiles, all_const(w.k_mean),
-        all(w.k8), all(w.k_scale)};
-    launch("pack_k", prep::pack_k_launch<Dim>(w.k_tiles, hkv), o.simt,
-           [&] { prep::pack_k<Format, Dim, Wide>(k); });
-    const prep::PackVParams v{table,
-                              count,
-                              hkv,
-                              d,
-                              p.operands[2].input(),
-                              w.k_tiles,
-                              all_const(w.v_mean),
-                              all_const(w.v_scale),
-                              all(w.v8)};
-    launch("pack_v", prep::pack_v_launch<Dim>(w.k_tiles, hkv), o.simt,
-           [&] { prep::pack_v<Format, Dim, Wide>(v); });
+    const prep::Launch q_launch =
+        prep::pack_q_launch<Dim>(prep::query_slots(w.q_rows, count), hq);
+    const std::uint32_t q_blocks = o.lse_shift ? 0 : static_cast<std::uint32_t>(q_launch.blocks);
+    const prep::StatisticsParams statistics{table,
+                                            count,
+                                            hkv,
+                                            d,
+                                            d,
+                                            p.operands[1].input(),
+                                            p.operands[2].input(),
+                                            w.stat_slots,
+                                            all(w.partials),
+                                            q_blocks,
+                                            q};
+    launch("statistics", prep::statistics_launch<Dim>(q_blocks, w.stat_slots, hkv), o.simt,
+           [&] { prep::statistics<Format, Dim, Wide>(statistics); });
+    const prep::FinaliseParams finalise{
+        table,         hkv,           w.stat_slots,  all_const(w.partials),
+        all(w.k_mean), all(w.v_mean), all(w.v_scale)};
+    launch("finalise", prep::finalise_launch<Dim>(count, hkv), o.simt,
+           [&] { prep::finalise<Dim>(finalise); });
+    if (o.lse_shift) {
+        launch("pack_q", q_launch, o.simt, [&] { prep::pack_q<Format, Dim, Wide>(q); });
+    }
+    const prep::PackKvParams kv{
+        {table, count, hkv, d, p.operands[1].input(), w.k_tiles, all_const(w.k_mean), all(w.k8),
+         all(w.k_scale)},
+        {table, count, hkv, d, p.operands[2].input(), w.k_tiles, all_const(w.v_mean),
+         all_const(w.v_scale), all(w.v8)}};
+    launch("pack_kv", prep::pack_kv_launch<Dim>(w.k_tiles, hkv), o.simt,
+           [&] { prep::pack_kv<Format, Dim, Wide>(kv); });
 }
 
 [[nodiscard]] inline Packed run(const Problem& p, const RunOptions& o = {}) {

@@ -371,7 +371,7 @@ TEST(Law, FirstTileTakesItsCeiling) {
     Walk w("fp8");
     const TileOutcome x = w.meet(0, 1, 3.25f);
     EXPECT_EQ(w.row.m, 4.0f);
-    EXPECT_TRUE(x.overflow);
+    EXPECT_TRUE(x.looked && !x.overflow);
     EXPECT_EQ(w.p[13], oracle::nearest(oracle::kE4m3, std::exp2(3.25 - 4 + 6)));
     // The first tile raised m by far more than 8, so the second looks too; the third does not.
     EXPECT_TRUE(w.meet(0, 1, 3).looked);
@@ -381,28 +381,30 @@ TEST(Law, FirstTileTakesItsCeiling) {
 
 TEST(Law, OverflowIsTheCodeAndNotTheMaximum) {
     // 432 = 2^8.7549 is the middle of the codes 0x7D (416) and 0x7E (448), and ties go to the even
-    // one.
-    Walk w("fp8");
-    (void)w.meet(0, 0, 0);
+    // one. The first two tiles look.
+    const auto met_twice = [](const char* name) {
+        Walk walk(name);
+        (void)walk.meet(0, 0, 0);
+        (void)walk.meet(0, 0, 0);
+        return walk;
+    };
+    Walk w = met_twice("fp8");
     EXPECT_FALSE(w.meet(0, 0, 2.7547f).overflow);
     EXPECT_EQ(w.row.m, 0.0f) << "rows without overflow keep m";
     EXPECT_TRUE(w.meet(0, 0, 2.7551f).overflow);
     EXPECT_EQ(w.row.m, 3.0f);
     // fp4: 16 keys' scale amax / 6 reaches 448 from 432 on, amax 2592 = 2^11.3399.
-    Walk v("nvfp4");
-    (void)v.meet(0, 0, 0);
+    Walk v = met_twice("nvfp4");
     EXPECT_FALSE(v.meet(0, 0, 3.3397f).overflow);
     EXPECT_TRUE(v.meet(0, 0, 3.3401f).overflow);
     EXPECT_EQ(v.row.m, 4.0f);
     // f16: p of 2^15, at w = 8.
-    Walk h("f16");
-    (void)h.meet(0, 0, 0);
+    Walk h = met_twice("f16");
     EXPECT_FALSE(h.meet(0, 0, 6.9999f).overflow);
     EXPECT_TRUE(h.meet(0, 0, 7).overflow);
     EXPECT_EQ(h.row.m, 7.0f);
     // bf16: a row sum of 2^64.
-    Walk b("bf16");
-    (void)b.meet(0, 0, 0);
+    Walk b = met_twice("bf16");
     EXPECT_FALSE(b.meet(0, 0, 63.9f).overflow);
     EXPECT_TRUE(b.meet(0, 58, 58).overflow) << "64 keys of 2^58";
     EXPECT_EQ(b.row.m, 58.0f);
@@ -434,6 +436,26 @@ TEST(Law, LooksLowerAReferenceThatIsEightTooHigh) {
     (void)w.meet(1, 60, 66.5f);
     EXPECT_EQ(w.row.m, 67.0f);
     EXPECT_FALSE(w.meet(1, 60, 50).looked);
+}
+
+// So that the second tile, and the first of each interval, leave few overflows for the others.
+TEST(Law, LooksRaiseTheReferenceToTheirCeiling) {
+    Walk w("fp8");
+    (void)w.meet(5, 0, 0);
+    TileOutcome x = w.meet(5, 0, 1.5f);  // far from an overflow
+    EXPECT_TRUE(x.looked && !x.overflow);
+    EXPECT_EQ(w.row.m, 2.0f);
+    EXPECT_EQ(x.factor, .25f);
+    EXPECT_FALSE(w.meet(5, 0, 3.5f).looked);
+    EXPECT_EQ(w.row.m, 2.0f) << "no look, no overflow";
+    x = w.meet(4, 0, 3.5f);
+    EXPECT_TRUE(x.looked && !x.overflow && !x.fell);
+    EXPECT_EQ(w.row.m, 4.0f);
+    EXPECT_EQ(w.row.highest, 4.0f);
+    EXPECT_FALSE(w.meet(4, 0, 0).looked) << "a rise by 2 asks for no look";
+    x = w.meet(3, 0, 12);
+    EXPECT_TRUE(x.looked && !x.overflow);
+    EXPECT_TRUE(w.meet(3, 0, 12).looked) << "a rise by 8 does, in a look too";
 }
 
 // Fully masked tiles say nothing: not in a look, not about the highest.

@@ -48,7 +48,7 @@ def instance_of(symbol):
     if match := re.search(r"9attentionIN\w*?6ConfigILN\w*?10ArithmeticE(\d)ELj(\d+)ELN\w*?4AtomE(\d)E", symbol):
         arithmetic, dim, atom = (int(group) for group in match.groups())
         return f"{ARITHMETIC[arithmetic]}_{dim}" + ("_block_scaled" if atom else "")
-    match = re.match(r"_ZN5quatt4prep\w*?(statistics|finalise|pack_q|pack_k|pack_v|copy_rows|zero_tail|plan)I", symbol)
+    match = re.match(r"_ZN5quatt4prep\w*?(statistics|finalise|pack_q|pack_kv|copy_rows|zero_tail|plan)I", symbol)
     if not match:
         return symbol
     rest = symbol[match.end():]

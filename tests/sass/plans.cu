@@ -51,11 +51,10 @@ void print_prep(const char* kernel, u32 dim, const quatt::prep::Launch& launch) 
 template <u32 Dim>
 void print_prep_of() {
     using namespace quatt::prep;
-    print_prep("statistics", Dim, statistics_launch<Dim>(1, 1));
+    print_prep("statistics", Dim, statistics_launch<Dim>(0, 1, 1));
     print_prep("finalise", Dim, finalise_launch<Dim>(1, 1));
     print_prep("pack_q", Dim, pack_q_launch<Dim>(1, 1));
-    print_prep("pack_k", Dim, pack_k_launch<Dim>(1, 1));
-    print_prep("pack_v", Dim, pack_v_launch<Dim>(1, 1));
+    print_prep("pack_kv", Dim, pack_kv_launch<Dim>(1, 1));
     print_prep("copy_rows", Dim, copy_rows_launch<Dim>(1, 1));
 }
 

@@ -108,7 +108,7 @@ struct PackQConfig {
 // 64 keys of one head.
 template <u32 Dim>
 struct PackKConfig {
-    static constexpr u32 kThreads = 128, kWarps = kThreads / 32;
+    static constexpr u32 kThreads = Dim, kWarps = kThreads / 32;
     static constexpr u32 kPieces = Dim / 8;
     static constexpr u32 kRows = kThreads / kPieces;  // at a time
     static constexpr u32 kPasses = kKeyTile / kRows;
@@ -117,7 +117,6 @@ struct PackKConfig {
     struct SharedPlan {
         u32 amax[kWarps];  // bits
     };
-    static_assert(kWarps == 4, "read as one U32x4");
 };
 
 // 64 keys of one head. A thread reads 4 channels of 16 keys, which are 4 whole chunks of the
@@ -135,6 +134,14 @@ struct PackVConfig {
         ptx::U32x4 unit[kUnits];
     };
     static_assert(kCopies == 4 && kThreads % 32 == 0);
+};
+
+template <u32 Dim>
+struct PackKvConfig {
+    static constexpr u32 kThreads = PackKConfig<Dim>::kThreads;
+    static constexpr u32 kSharedBytes = sizeof(typename PackVConfig<Dim>::SharedPlan);
+    static_assert(kThreads == PackVConfig<Dim>::kThreads &&
+                  kSharedBytes >= sizeof(typename PackKConfig<Dim>::SharedPlan));
 };
 
 // Rows of 64 tokens of one head.
@@ -169,10 +176,13 @@ struct Launch {
     u32 threads = 0, shared_bytes = 0;
 };
 
+// `q_blocks`: of the pack_q launch that comes first in it.
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr Launch statistics_launch(i64 stat_slots, i64 kv_heads) {
+[[nodiscard]] QUATT_HD constexpr Launch statistics_launch(i64 q_blocks, i64 stat_slots,
+                                                          i64 kv_heads) {
     using C = StatisticsConfig<Dim>;
-    return {stat_slots * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
+    static_assert(C::kThreads == PackQConfig<Dim>::kThreads);
+    return {q_blocks + stat_slots * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
 }
 template <u32 Dim>
 [[nodiscard]] QUATT_HD constexpr Launch finalise_launch(i64 segments, i64 kv_heads) {
@@ -184,14 +194,9 @@ template <u32 Dim>
     return {query_slots * q_heads, PackQConfig<Dim>::kThreads, 0};
 }
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr Launch pack_k_launch(i64 key_tiles, i64 kv_heads) {
-    using C = PackKConfig<Dim>;
-    return {key_tiles * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
-}
-template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr Launch pack_v_launch(i64 key_tiles, i64 kv_heads) {
-    using C = PackVConfig<Dim>;
-    return {key_tiles * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
+[[nodiscard]] QUATT_HD constexpr Launch pack_kv_launch(i64 key_tiles, i64 kv_heads) {
+    using C = PackKvConfig<Dim>;
+    return {2 * key_tiles * kv_heads, C::kThreads, C::kSharedBytes};
 }
 // `slots`: query_tiles for Q, key_tiles for K and V.
 template <u32 Dim>
@@ -217,23 +222,6 @@ struct Input {
            channels % kElements == 0;
 }
 
-struct StatisticsParams {
-    ptx::Global<const ptx::U32x4> segments;  // [segments], see tile::load_segment
-    u32 segment_count;
-    u32 kv_heads, channels, channels_v;
-    Input k, v;
-    i64 stat_slots;
-    ptx::Global<float> partials;  // [Hkv, stat_slots, kStats, Dim], sums times kSumFactor
-};
-
-struct FinaliseParams {
-    ptx::Global<const ptx::U32x4> segments;
-    u32 kv_heads;
-    i64 stat_slots;
-    ptx::Global<const float> partials;           // [Hkv, stat_slots, kStats, Dim]
-    ptx::Global<float> k_mean, v_mean, v_scale;  // [segments, Hkv, Dim]
-};
-
 struct PackQParams {
     ptx::Global<const ptx::U32x4> segments;
     u32 segment_count;
@@ -246,6 +234,27 @@ struct PackQParams {
     ptx::Global<float> q_factor;      // [Hq, q_rows]: scale * (softmax_scale * log2 e)
     ptx::Global<const float> k_mean;  // [segments, Hkv, Dim]; with has_lse_shift only
     ptx::Global<float> lse_shift;     // [Hq, q_rows]: softmax_scale * q . k_mean; likewise
+};
+
+struct StatisticsParams {
+    ptx::Global<const ptx::U32x4> segments;  // [segments], see tile::load_segment
+    u32 segment_count;
+    u32 kv_heads, channels, channels_v;
+    Input k, v;
+    i64 stat_slots;
+    ptx::Global<float> partials;  // [Hkv, stat_slots, kStats, Dim], sums times kSumFactor
+    // Q, if it has no lse_shift (which needs K's mean): by the first blocks, so that the rows of K
+    // and V are the last ones read.
+    u32 q_blocks;
+    PackQParams q;
+};
+
+struct FinaliseParams {
+    ptx::Global<const ptx::U32x4> segments;
+    u32 kv_heads;
+    i64 stat_slots;
+    ptx::Global<const float> partials;           // [Hkv, stat_slots, kStats, Dim]
+    ptx::Global<float> k_mean, v_mean, v_scale;  // [segments, Hkv, Dim]
 };
 
 struct PackKParams {
@@ -267,6 +276,11 @@ struct PackVParams {
     i64 k_tiles;
     ptx::Global<const float> v_mean, v_scale;  // [segments, Hkv, Dim]
     ptx::Global<u8> v8;  // [Hkv, k_tiles, Dim, 64 keys in stored order] E4M3, chunks swizzled
+};
+
+struct PackKvParams {
+    PackKParams k;
+    PackVParams v;
 };
 
 enum class Operand { kQ, kK, kV };

@@ -48,28 +48,10 @@ inline bool is_wide_input(const Input& x, i64 batch, u32 channels) {
 }
 
 template <class Format, u32 Dim, bool Wide>
-void start_statistics(tile::Launcher& l, const StatisticsParams& p) {
-    start<statistics<Format, Dim, Wide>>(l, "statistics",
-                                         statistics_launch<Dim>(p.stat_slots, p.kv_heads), p);
-}
-
-template <class Format, u32 Dim>
 void pack_fp8(const Call& c, const Packed& to, tile::Launcher& l) {
-    const bool wide_q = is_wide_input(c.q, c.q_batch, c.channels),
-               wide_k = is_wide_input(c.k, c.k_batch, c.channels);
-    const bool wide_v = is_wide_input(c.v, c.v_batch, c.channels_v);
     const u32 segments = static_cast<u32>(c.segment_count);
     const i64 slots = stat_slots(c.total_k, c.segment_count),
               tiles = key_tiles(c.total_k, c.segment_count);
-    const StatisticsParams statistics{c.segments, segments, c.heads_kv, c.channels, c.channels_v,
-                                      c.k,        c.v,      slots,      to.partials};
-    (wide_k && wide_v ? start_statistics<Format, Dim, true>
-                      : start_statistics<Format, Dim, false>)(l, statistics);
-    const FinaliseParams finalised{c.segments, c.heads_kv, slots,     to.partials,
-                                   to.k_mean,  to.v_mean,  to.v_scale};
-    start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(c.segment_count, c.heads_kv),
-                         finalised);
-
     const PackQParams q{c.segments,      segments,
                         c.heads_q,       c.heads_q / c.heads_kv,
                         c.channels,      c.q,
@@ -78,23 +60,34 @@ void pack_fp8(const Call& c, const Packed& to, tile::Launcher& l) {
                         to.q8,           to.q_factor,
                         to.k_mean,       to.lse_shift};
     const Launch q_launch = pack_q_launch<Dim>(query_slots(c.total_q, c.segment_count), c.heads_q);
-    wide_q ? start<pack_q<Format, Dim, true>>(l, "pack_q", q_launch, q)
-           : start<pack_q<Format, Dim, false>>(l, "pack_q", q_launch, q);
-    const PackKParams k{c.segments, segments,  c.heads_kv, c.channels, c.k,
-                        tiles,      to.k_mean, to.k8,      to.k_scale};
-    const Launch k_launch = pack_k_launch<Dim>(tiles, c.heads_kv);
-    wide_k ? start<pack_k<Format, Dim, true>>(l, "pack_k", k_launch, k)
-           : start<pack_k<Format, Dim, false>>(l, "pack_k", k_launch, k);
-    const PackVParams v{c.segments, segments,  c.heads_kv, c.channels_v, c.v,
-                        tiles,      to.v_mean, to.v_scale, to.v8};
-    const Launch v_launch = pack_v_launch<Dim>(tiles, c.heads_kv);
-    wide_v ? start<pack_v<Format, Dim, true>>(l, "pack_v", v_launch, v)
-           : start<pack_v<Format, Dim, false>>(l, "pack_v", v_launch, v);
+    const u32 q_blocks = c.has_lse ? 0 : static_cast<u32>(q_launch.blocks);
+    const StatisticsParams statistics_of{c.segments,   segments, c.heads_kv, c.channels,
+                                         c.channels_v, c.k,      c.v,        slots,
+                                         to.partials,  q_blocks, q};
+    start<statistics<Format, Dim, Wide>>(
+        l, "statistics", statistics_launch<Dim>(q_blocks, slots, c.heads_kv), statistics_of);
+    const FinaliseParams finalised{c.segments, c.heads_kv, slots,     to.partials,
+                                   to.k_mean,  to.v_mean,  to.v_scale};
+    start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(c.segment_count, c.heads_kv),
+                         finalised);
+    if (c.has_lse) {
+        start<pack_q<Format, Dim, Wide>>(l, "pack_q", q_launch, q);
+    }
+    const PackKvParams kv{{c.segments, segments, c.heads_kv, c.channels, c.k, tiles, to.k_mean,
+                           to.k8, to.k_scale},
+                          {c.segments, segments, c.heads_kv, c.channels_v, c.v, tiles, to.v_mean,
+                           to.v_scale, to.v8}};
+    start<pack_kv<Format, Dim, Wide>>(l, "pack_kv", pack_kv_launch<Dim>(tiles, c.heads_kv), kv);
 }
 
 // Recipe fp8: statistics, means and scales, codes.
 inline void pack_fp8(const Call& c, const Packed& to, tile::Launcher& l) {
-    with_format(c, [&]<class Format, u32 Dim>() { pack_fp8<Format, Dim>(c, to, l); });
+    const bool wide = is_wide_input(c.q, c.q_batch, c.channels) &&
+                      is_wide_input(c.k, c.k_batch, c.channels) &&
+                      is_wide_input(c.v, c.v_batch, c.channels_v);
+    with_format(c, [&]<class Format, u32 Dim>() {
+        wide ? pack_fp8<Format, Dim, true>(c, to, l) : pack_fp8<Format, Dim, false>(c, to, l);
+    });
 }
 
 template <Operand Which, u32 Dim>

@@ -8,13 +8,12 @@
 namespace quatt::prep {
 inline namespace QUATT_ABI {
 
-// Q: 128 rows of one head, two tiles. A scale for each row.
+// Q: 128 rows of one head, two tiles, by a block. A scale for each row.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
-    tile::take_turn();
+QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
     using C = PackQConfig<Dim>;
     const u32 lane = ptx::lane_id(), warp = ptx::warp_id();
-    const u32 slot = ptx::block_x() / p.q_heads, head = ptx::block_x() % p.q_heads;
+    const u32 slot = block / p.q_heads, head = block % p.q_heads;
     const auto first_slot = [](i32 q_row, u32 s) { return q_row / i32(kQuerySlot) + i32(s); };
     const u32 s =
         find_segment(p.segments, p.segment_count, i32(slot),
@@ -110,14 +109,17 @@ QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
     }
 }
 
+template <class Format, u32 Dim, bool Wide>
+QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
+    tile::take_turn();
+    pack_queries<Format, Dim, Wide>(p, ptx::block_x());
+}
+
 // K without its mean: one tile of 64 keys of one head, with one scale.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(PackKConfig<Dim>::kThreads) pack_k(const PackKParams p) {
-    tile::take_turn();
+QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared shared) {
     using C = PackKConfig<Dim>;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
-    const u32 slot = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
-    const ptx::Shared shared = ptx::dynamic_shared(sizeof(typename C::SharedPlan));
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
                                [](const Places& places, u32) { return places.k_tile; });
     const tile::Segment segment = tile::load_segment(p.segments, s);
@@ -160,8 +162,10 @@ QUATT_KERNEL(PackKConfig<Dim>::kThreads) pack_k(const PackKParams p) {
             shared.store(4 * warp, amax_bits);
         }
         ptx::barrier_sync();
-        const auto of_warps = shared.load<ptx::U32x4>(0);
-        amax_bits = larger(larger(of_warps.x, of_warps.y), larger(of_warps.z, of_warps.w));
+        QUATT_UNROLL
+        for (u32 other = 0; other < C::kWarps; other++) {
+            amax_bits = larger(amax_bits, shared.load<u32>(4 * other));
+        }
         const float scale = scale_of(amax_bits), inverse = 1.0f / scale;
 
         const i64 at = head * p.k_tiles + slot;
@@ -196,12 +200,9 @@ QUATT_KERNEL(PackKConfig<Dim>::kThreads) pack_k(const PackKParams p) {
 // shared memory takes those of channel 4l + i: eight lanes that store (same i and c) and eight that
 // load (same l, i of one parity pair, all c) meet eight different 16-byte banks.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(PackVConfig<Dim>::kThreads) pack_v(const PackVParams p) {
-    tile::take_turn();
+QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared shared) {
     using C = PackVConfig<Dim>;
     const u32 thread = ptx::thread_x();
-    const u32 slot = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
-    const ptx::Shared shared = ptx::dynamic_shared(sizeof(typename C::SharedPlan));
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
                                [](const Places& places, u32) { return places.k_tile; });
     const tile::Segment segment = tile::load_segment(p.segments, s);
@@ -261,6 +262,21 @@ QUATT_KERNEL(PackVConfig<Dim>::kThreads) pack_v(const PackVParams p) {
             const u32 chunk = swizzled_chunk(kKeyTile, channel, at % C::kChunks);
             to.store(16 * i64(at), shared.load<ptx::U32x4>(unit(channel / 4, channel % 4, chunk)));
         }
+    }
+}
+
+// A tile of K or V a block; the last keys first, since their rows are what the statistics leave in
+// the L2.
+template <class Format, u32 Dim, bool Wide>
+QUATT_KERNEL(PackKvConfig<Dim>::kThreads) pack_kv(const PackKvParams p) {
+    tile::take_turn();
+    const ptx::Shared shared = ptx::dynamic_shared(PackKvConfig<Dim>::kSharedBytes);
+    const u32 block = ptx::blocks_x() - 1 - ptx::block_x();
+    const u32 slot = block / (2 * p.k.kv_heads), tile = block % (2 * p.k.kv_heads);
+    if (tile < p.k.kv_heads) {
+        pack_keys<Format, Dim, Wide>(p.k, slot, tile, shared);
+    } else {
+        pack_values<Format, Dim, Wide>(p.v, slot, tile - p.k.kv_heads, shared);
     }
 }
 

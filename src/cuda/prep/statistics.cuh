@@ -4,19 +4,24 @@
 // from the segment's first on. So a segment gives the bits that it gives alone.
 #pragma once
 
-#include "cuda/prep/input.cuh"
+#include "cuda/prep/pack.cuh"
 
 namespace quatt::prep {
 inline namespace QUATT_ABI {
 
-// Partials of one tile of 128 keys of one KV head.
+// Partials of one tile of 128 keys of one KV head a block, after the blocks that pack Q.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams p) {
+QUATT_KERNEL(StatisticsConfig<Dim>::kThreads, Wide ? 3 : 2) statistics(const StatisticsParams p) {
     tile::take_turn();
+    if (ptx::block_x() < p.q_blocks) {
+        pack_queries<Format, Dim, Wide>(p.q, ptx::block_x());
+        return;
+    }
     using C = StatisticsConfig<Dim>;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     // Heads are next to each other in memory: blocks that run together read whole tokens.
-    const u32 slot = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
+    const u32 block = ptx::block_x() - p.q_blocks, slot = block / p.kv_heads,
+              head = block % p.kv_heads;
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(typename C::SharedPlan));
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
                                [](const Places& places, u32) { return places.stat_tile; });
