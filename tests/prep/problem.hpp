@@ -325,20 +325,11 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
         q.k_mean = all_const(w.k_mean);
         q.lse_shift = all(w.lse_shift);
     }
-    const prep::Launch q_launch =
-        prep::pack_q_launch<Dim>(prep::query_slots(w.q_rows, count), hq);
+    const prep::Launch q_launch = prep::pack_q_launch<Dim>(prep::query_slots(w.q_rows, count), hq);
     const std::uint32_t q_blocks = o.lse_shift ? 0 : static_cast<std::uint32_t>(q_launch.blocks);
-    const prep::StatisticsParams statistics{table,
-                                            count,
-                                            hkv,
-                                            d,
-                                            d,
-                                            p.operands[1].input(),
-                                            p.operands[2].input(),
-                                            w.stat_slots,
-                                            all(w.partials),
-                                            q_blocks,
-                                            q};
+    const prep::StatisticsParams statistics{
+        table,        count,           hkv,      d, d, p.operands[1].input(), p.operands[2].input(),
+        w.stat_slots, all(w.partials), q_blocks, q};
     launch("statistics", prep::statistics_launch<Dim>(q_blocks, w.stat_slots, hkv), o.simt,
            [&] { prep::statistics<Format, Dim, Wide>(statistics); });
     const prep::FinaliseParams finalise{
@@ -349,11 +340,10 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
     if (o.lse_shift) {
         launch("pack_q", q_launch, o.simt, [&] { prep::pack_q<Format, Dim, Wide>(q); });
     }
-    const prep::PackKvParams kv{
-        {table, count, hkv, d, p.operands[1].input(), w.k_tiles, all_const(w.k_mean), all(w.k8),
-         all(w.k_scale)},
-        {table, count, hkv, d, p.operands[2].input(), w.k_tiles, all_const(w.v_mean),
-         all_const(w.v_scale), all(w.v8)}};
+    const prep::PackKvParams kv{{table, count, hkv, d, p.operands[1].input(), w.k_tiles,
+                                 all_const(w.k_mean), all(w.k8), all(w.k_scale)},
+                                {table, count, hkv, d, p.operands[2].input(), w.k_tiles,
+                                 all_const(w.v_mean), all_const(w.v_scale), all(w.v8)}};
     launch("pack_kv", prep::pack_kv_launch<Dim>(w.k_tiles, hkv), o.simt,
            [&] { prep::pack_kv<Format, Dim, Wide>(kv); });
 }

@@ -73,10 +73,9 @@ void pack_fp8(const Call& c, const Packed& to, tile::Launcher& l) {
     if (c.has_lse) {
         start<pack_q<Format, Dim, Wide>>(l, "pack_q", q_launch, q);
     }
-    const PackKvParams kv{{c.segments, segments, c.heads_kv, c.channels, c.k, tiles, to.k_mean,
-                           to.k8, to.k_scale},
-                          {c.segments, segments, c.heads_kv, c.channels_v, c.v, tiles, to.v_mean,
-                           to.v_scale, to.v8}};
+    const PackKvParams kv{
+        {c.segments, segments, c.heads_kv, c.channels, c.k, tiles, to.k_mean, to.k8, to.k_scale},
+        {c.segments, segments, c.heads_kv, c.channels_v, c.v, tiles, to.v_mean, to.v_scale, to.v8}};
     start<pack_kv<Format, Dim, Wide>>(l, "pack_kv", pack_kv_launch<Dim>(tiles, c.heads_kv), kv);
 }
 

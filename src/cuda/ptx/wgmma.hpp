@@ -52,10 +52,10 @@ template <u32 Span>
     return u64(static_cast<u32>(before) + bytes / 16) | detail::shape_of<Span>();
 }
 
-// The same operand `bytes` (a multiple of 16) further on. NOTE: in 32 bits, the other half does not
-// change.
-[[nodiscard]] QUATT_DEV u64 advanced(u64 matrix, u32 bytes) {
-    return (matrix & 0xFFFFFFFF00000000) | (static_cast<u32>(matrix) + bytes / 16);
+// The same operand so many 16-byte pieces further on. NOTE: in 32 bits, the other half does not
+// change; in pieces, or the compiler divides what it cannot know not to have wrapped.
+[[nodiscard]] QUATT_DEV u64 advanced(u64 matrix, u32 pieces) {
+    return (matrix & 0xFFFFFFFF00000000) | (static_cast<u32>(matrix) + pieces);
 }
 
 #if defined(__CUDACC__)

@@ -304,8 +304,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const auto issue_scores = [&](ptx::u64 k) {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kKSteps; i++) {
-                ptx::wgmma_e4m3<C::kKeys>(s, ptx::advanced(q_matrix, 32 * i),
-                                          ptx::advanced(k, 32 * i), i != 0);
+                ptx::wgmma_e4m3<C::kKeys>(s, ptx::advanced(q_matrix, 2 * i),
+                                          ptx::advanced(k, 2 * i), i != 0);
             }
             ptx::wgmma_commit();
         };
@@ -325,26 +325,20 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
         const auto issue_values = [&](const u32(&pf)[C::kPSteps][4], ptx::u64 v) {
             QUATT_UNROLL
             for (u32 i = 0; i < C::kPSteps; i++) {
-                ptx::wgmma_e4m3<C::kDim>(o, pf[i], ptx::advanced(v, 32 * i), true);
+                ptx::wgmma_e4m3<C::kDim>(o, pf[i], ptx::advanced(v, 2 * i), true);
             }
             ptx::wgmma_commit();
         };
         const auto k_of = [&](u32 n, u32 half) {
-            return ptx::advanced(k_matrix, (2 * n + half) * C::kTileBytes);
+            return ptx::advanced(k_matrix, (2 * n + half) * (C::kTileBytes / 16));
         };
         const auto v_of = [&](u32 n, u32 half) {
-            return ptx::advanced(v_matrix, (2 * n + half) * C::kTileBytes);
+            return ptx::advanced(v_matrix, (2 * n + half) * (C::kTileBytes / 16));
         };
         const auto wait_pair = [&] {
             if constexpr (kMutant != Mutant::kNoFullWait) {
                 ptx::mbarrier_wait(full(stage), phase);
             }
-        };
-
-        const auto next_pair_is_there = [&] {
-            const bool wraps = stage + 1 == C::kStages;
-            return kMutant == Mutant::kNoFullWait ||
-                   ptx::mbarrier_test_wait(full(wraps ? 0 : stage + 1), phase ^ (wraps ? 1 : 0));
         };
 
         // Scores of `tile` in s become its P in `now`, beside the products of the tile before,
@@ -488,7 +482,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             load_scale(1);
             ptx::wgmma_wait<0>();
             softmax(pa, true, [] {});
-            bool is_there = false;  // the next pair: asked for early, the answer takes a while
+            // The next pair: asked for early, the answer takes a while.
+            u32 next = 0, next_phase = 0;
+            bool is_there = false;
             // Scores of the next tile, which is in `half` of its stage, and its P in `now`, beside
             // P V of the tile before.
             const auto step = [&](u32 half, const u32(&was)[C::kPSteps][4],
@@ -496,7 +492,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 tile--;
                 const u32 before = stage;  // of the tile before
                 if (half == 1) {
-                    next_stage();
+                    stage = next;
+                    phase = next_phase;
                     if (!is_there) {
                         wait_pair();
                     }
@@ -508,7 +505,11 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 issue_scores(k_of(stage, half));
                 issue_values(was, v_of(before, 1 - half));
                 if (half == 0) {
-                    is_there = next_pair_is_there();
+                    const bool wraps = stage + 1 == C::kStages;
+                    next = wraps ? 0 : stage + 1;
+                    next_phase = phase ^ (wraps ? 1 : 0);
+                    is_there = kMutant == Mutant::kNoFullWait ||
+                               ptx::mbarrier_test_wait(full(next), next_phase);
                 }
                 if constexpr (kMutant != Mutant::kNoScoreWait) {
                     ptx::wgmma_wait<1>();
