@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -34,6 +35,13 @@ std::unique_ptr<BenchDevice> bench_device(const Device& device) {
     const bool gpu = device.backend == QUATT_BACKEND_CUDA || device.backend == QUATT_BACKEND_EMU;
     return gpu ? cuda_bench_device(device.ordinal) : host_bench_device();
 }
+
+// What the recipes of one 16-bit type share on a shape: q, k and v on the device, and the compared
+// rows of fp64.
+struct Input {
+    std::vector<std::shared_ptr<std::byte>> qkv;
+    std::vector<float> exact;
+};
 
 // A recipe on a shape: N(0,1) tensors of its own 16-bit type, dense, and a plan once they are
 // there.
@@ -70,18 +78,20 @@ public:
         result_.threads = info->threads;
     }
 
-    void fill(const Sample& sample) {
-        for (const auto& [tensor, values] :
-             {std::pair(&problem_.tensors.q, &sample.q), std::pair(&problem_.tensors.k, &sample.k),
-              std::pair(&problem_.tensors.v, &sample.v)}) {
-            const std::vector<std::byte> bytes = from_floats(dtype(), *values);
-            memory_.push_back(where_.allocate(bytes.size()));
-            where_.upload(memory_.back().get(), bytes);
-            tensor->data = memory_.back().get();
+    [[nodiscard]] Dtype dtype() const { return is_f16_ ? Dtype::kF16 : Dtype::kBf16; }
+
+    // `input`: of this dtype, empty before the first call that has it.
+    void fill(const Sample& sample, Input& input) {
+        if (input.qkv.empty()) {
+            for (const std::vector<float>* values : {&sample.q, &sample.k, &sample.v}) {
+                input.qkv.push_back(uploaded(from_floats(dtype(), *values)));
+            }
         }
+        problem_.tensors.q.data = input.qkv[0].get();
+        problem_.tensors.k.data = input.qkv[1].get();
+        problem_.tensors.v.data = input.qkv[2].get();
         const std::vector<std::byte> nan(sample.q.size() * kElementBytes, std::byte{0xFF});
-        memory_.push_back(where_.allocate(nan.size()));
-        where_.upload(memory_.back().get(), nan);
+        memory_.push_back(uploaded(nan));
         problem_.tensors.out.data = memory_.back().get();
         Result<Plan> plan = Plan::create(problem_, device_);
         if (!plan.ok()) {
@@ -107,8 +117,8 @@ public:
     }
 
     // Compares what it computed with fp64, and forgets it.
-    void finish(const Sample& sample) {
-        result_.rel_l2 = error(sample);
+    void finish(const Sample& sample, Input& input) {
+        result_.rel_l2 = error(sample, input.exact);
         if (!std::isfinite(result_.rel_l2)) {
             throw Error(result_.title() + ", " + result_.recipe + ", " + result_.kernel +
                         ": the output holds values that are not finite");
@@ -120,7 +130,11 @@ public:
 private:
     static constexpr std::size_t kElementBytes = 2;
 
-    [[nodiscard]] Dtype dtype() const { return is_f16_ ? Dtype::kF16 : Dtype::kBf16; }
+    [[nodiscard]] std::shared_ptr<std::byte> uploaded(std::span<const std::byte> bytes) const {
+        std::shared_ptr<std::byte> memory = where_.allocate(bytes.size());
+        where_.upload(memory.get(), bytes);
+        return memory;
+    }
 
     [[nodiscard]] BenchDevice::Run launcher() const {
         return [this](void* stream) {
@@ -130,25 +144,28 @@ private:
         };
     }
 
-    [[nodiscard]] double error(const Sample& sample) const {
+    // `exact`: of this dtype; computed where it is empty.
+    [[nodiscard]] double error(const Sample& sample, std::vector<float>& exact) const {
         const BenchShape& shape = result_.shape;
         const std::int64_t rows = std::min(shape.tokens, kCheckedRows);
         const auto channels = static_cast<std::size_t>(shape.heads * shape.head_dim);
         const std::size_t skipped = static_cast<std::size_t>(shape.tokens - rows) * channels;
         const std::size_t item = static_cast<std::size_t>(rows) * channels;
-        std::vector<std::byte> q = from_floats(dtype(), sample.q);
-        std::vector<std::byte> k = from_floats(dtype(), sample.k);
-        std::vector<std::byte> v = from_floats(dtype(), sample.v);
-        std::vector<float> exact(static_cast<std::size_t>(shape.batch) * item);
+        if (exact.empty()) {
+            std::vector<std::byte> q = from_floats(dtype(), sample.q);
+            std::vector<std::byte> k = from_floats(dtype(), sample.k);
+            std::vector<std::byte> v = from_floats(dtype(), sample.v);
+            exact.resize(static_cast<std::size_t>(shape.batch) * item);
 
-        Problem p = problem_;
-        p.kernel = nullptr;
-        p.tensors.q.data = q.data() + skipped * kElementBytes;
-        p.tensors.q.extent[1] = rows;
-        p.tensors.k.data = k.data();
-        p.tensors.v.data = v.data();
-        p.tensors.out = quatt_tensor_contiguous(exact.data(), QUATT_F32, 4, p.tensors.q.extent);
-        attention(p, "reference");
+            Problem p = problem_;
+            p.kernel = nullptr;
+            p.tensors.q.data = q.data() + skipped * kElementBytes;
+            p.tensors.q.extent[1] = rows;
+            p.tensors.k.data = k.data();
+            p.tensors.v.data = v.data();
+            p.tensors.out = quatt_tensor_contiguous(exact.data(), QUATT_F32, 4, p.tensors.q.extent);
+            attention(p, "reference");
+        }
 
         double error2 = 0;
         double exact2 = 0;
@@ -186,8 +203,9 @@ void measure(std::vector<Call>& calls, const BenchShape& shape, const BenchOptio
     spec.heads_kv = options.heads_kv.value_or(shape.heads);
     spec.head_dim = shape.head_dim;
     const Sample sample = make_sample(spec);
+    std::map<Dtype, Input> inputs;
     for (Call& call : calls) {
-        call.fill(sample);
+        call.fill(sample, inputs[call.dtype()]);
     }
     std::vector<std::size_t> order(calls.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -200,7 +218,7 @@ void measure(std::vector<Call>& calls, const BenchShape& shape, const BenchOptio
         }
     }
     for (Call& call : calls) {
-        call.finish(sample);
+        call.finish(sample, inputs[call.dtype()]);
     }
 }
 
