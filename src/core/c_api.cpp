@@ -89,18 +89,19 @@ void copy_name(const std::string& s, char* to, std::size_t capacity) {
 }
 
 template <class T>
-Status check_output(const char* name, const T* s) {
-    if (s == nullptr) {
-        return null(name);
+Status check_output(const T* info) {
+    if (info == nullptr) {
+        return null("info");
     }
-    std::string wrong = core::wrong_output_size(name, s->struct_size, sizeof(T));
+    std::string wrong = core::wrong_output_size("info.struct_size", info->struct_size, sizeof(T));
     return wrong.empty() ? Status() : Status(QUATT_INVALID_ARGUMENT, std::move(wrong));
 }
 
-// What an *_init function does: all of the caller's bytes, and no others.
+// What an *_init function does: all of the caller's bytes, and no others. `bytes_name`: the
+// argument that holds their number.
 template <class T>
-Status fill_sized(const char* name, T* to, std::size_t bytes, const T& from) {
-    if (std::string wrong = core::wrong_output_size(name, bytes, sizeof(T)); !wrong.empty()) {
+Status fill_sized(T* to, const char* bytes_name, std::size_t bytes, const T& from) {
+    if (std::string wrong = core::wrong_output_size(bytes_name, bytes, sizeof(T)); !wrong.empty()) {
         return {QUATT_INVALID_ARGUMENT, std::move(wrong)};
     }
     *to = from;
@@ -287,7 +288,7 @@ quatt_status quatt_recipe_init_sized(quatt_recipe* recipe, size_t recipe_bytes, 
             return {QUATT_INVALID_ARGUMENT,
                     text("recipe is \"", name, "\"; it must be one of ", all)};
         }
-        return fill_sized("recipe", recipe, recipe_bytes, *found);
+        return fill_sized(recipe, "recipe_bytes", recipe_bytes, *found);
     });
 }
 
@@ -308,7 +309,8 @@ quatt_status quatt_device_init_sized(quatt_device* device, size_t device_bytes, 
             return null(device == nullptr ? "device" : "name");
         }
         const Result<quatt_device> parsed = core::parse_device(name);
-        return parsed.ok() ? fill_sized("device", device, device_bytes, *parsed) : parsed.status();
+        return parsed.ok() ? fill_sized(device, "device_bytes", device_bytes, *parsed)
+                           : parsed.status();
     });
 }
 
@@ -337,7 +339,7 @@ quatt_status quatt_query(const quatt_problem* problem, const quatt_device* devic
         if (problem == nullptr || device == nullptr) {
             return null(problem == nullptr ? "problem" : "device");
         }
-        if (Status s = check_output("info", info); !s.ok()) {
+        if (Status s = check_output(info); !s.ok()) {
             return s;
         }
         const core::Selection s = core::select(*problem, *device);
@@ -397,7 +399,7 @@ quatt_status quatt_plan_get_info(const quatt_plan* plan, quatt_plan_info* info) 
         if (plan == nullptr) {
             return null("plan");
         }
-        if (Status s = check_output("info", info); !s.ok()) {
+        if (Status s = check_output(info); !s.ok()) {
             return s;
         }
         const core::Plan& p = *plan->plan;
@@ -452,7 +454,7 @@ int32_t quatt_kernel_count(void) {
 
 quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
     return guarded([&]() -> Status {
-        if (Status s = check_output("info", info); !s.ok()) {
+        if (Status s = check_output(info); !s.ok()) {
             return s;
         }
         if (index < 0 || index >= quatt_kernel_count()) {

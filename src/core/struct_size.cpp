@@ -13,9 +13,9 @@ std::string too_small(const char* name, std::size_t size, std::size_t known, con
                 ", the size in this version of the library (", remedy, " sets it)");
 }
 
-std::string too_large(const char* name, std::size_t size) {
-    return text(name, ".struct_size is ", size, "; no version has a struct of more than ",
-                kMaxStructBytes, " bytes");
+std::string too_large(const std::string& what, std::size_t size) {
+    return text(what, " is ", size, "; no version has a struct of more than ", kMaxStructBytes,
+                " bytes");
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ std::string wrong_input_size(const char* name, const void* data, std::size_t siz
         return too_small(name, size, known, remedy);
     }
     if (size > kMaxStructBytes) {
-        return too_large(name, size);
+        return too_large(text(name, ".struct_size"), size);
     }
     const auto* bytes = static_cast<const unsigned char*>(data);
     const auto* used = std::find_if(bytes + known, bytes + size, [](unsigned char b) { return b; });
@@ -51,11 +51,12 @@ std::string wrong_inner_size(const char* name, std::size_t size, std::size_t kno
     return {};
 }
 
-std::string wrong_output_size(const char* name, std::size_t size, std::size_t known) {
+std::string wrong_output_size(const char* what, std::size_t size, std::size_t known) {
     if (size < known) {
-        return too_small(name, size, known, "sizeof");
+        return text(what, " is ", size, "; it must be at least ", known,
+                    ", the struct's sizeof in this version of the library");
     }
-    return size > kMaxStructBytes ? too_large(name, size) : std::string();
+    return size > kMaxStructBytes ? too_large(what, size) : std::string();
 }
 
 void clear_beyond(void* data, std::size_t size, std::size_t known) {

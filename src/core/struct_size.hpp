@@ -22,7 +22,8 @@ inline constexpr std::size_t kMaxStructBytes = std::size_t{1} << 14;
                                            const char* remedy);
 
 // Of a struct that we fill. A longer one is fine; clear_beyond sets what we do not know to 0.
-[[nodiscard]] std::string wrong_output_size(const char* name, std::size_t size, std::size_t known);
+// `what` is the field or the argument that holds the size.
+[[nodiscard]] std::string wrong_output_size(const char* what, std::size_t size, std::size_t known);
 void clear_beyond(void* data, std::size_t size, std::size_t known);
 
 }  // namespace quatt::core

@@ -327,7 +327,8 @@ TEST(StructSize, TooSmallIsRefused) {
         info.struct_size = size;
         EXPECT_EQ(quatt_query(&p, &d, &info), QUATT_INVALID_ARGUMENT);
         expect_parts(quatt_last_error(), {"info.struct_size is " + std::to_string(size),
-                                          std::to_string(sizeof(quatt_plan_info))});
+                                          "at least " + std::to_string(sizeof(quatt_plan_info)) +
+                                              ", the struct's sizeof"});
     }
     const auto plan = Plan::create(p, d);
     ASSERT_TRUE(plan.ok());
@@ -412,10 +413,10 @@ TEST(StructSize, AnInitFunctionWritesTheCallersBytesAndNoOthers) {
     quatt_recipe recipe;
     fill(device), fill(recipe);
     EXPECT_EQ(quatt_device_init_sized(&device, sizeof device - 4, "cpu"), QUATT_INVALID_ARGUMENT);
-    expect_parts(quatt_last_error(), {"device.struct_size is " + std::to_string(sizeof device - 4),
+    expect_parts(quatt_last_error(), {"device_bytes is " + std::to_string(sizeof device - 4),
                                       "at least " + std::to_string(sizeof device)});
     EXPECT_EQ(quatt_recipe_init_sized(&recipe, 0, "fp8"), QUATT_INVALID_ARGUMENT);
-    expect_parts(quatt_last_error(), {"recipe.struct_size is 0"});
+    expect_parts(quatt_last_error(), {"recipe_bytes is 0"});
     EXPECT_TRUE(filled(&device, sizeof device) && filled(&recipe, sizeof recipe));
     quatt_problem problem;
     for (const std::size_t size :
@@ -443,6 +444,7 @@ TEST(StructSize, AnInitFunctionWritesTheCallersBytesAndNoOthers) {
     EXPECT_EQ(longer_recipe.known.struct_size, sizeof longer_recipe);
     EXPECT_EQ(longer_recipe.beyond, decltype(longer_recipe.beyond){});
     EXPECT_EQ(quatt_recipe_init_sized(&longer_recipe.known, 16385, "fp8"), QUATT_INVALID_ARGUMENT);
+    expect_parts(quatt_last_error(), {"recipe_bytes is 16385", "16384"});
 
     Case c(dense());
     Longer<quatt_problem> longer(c.problem());
