@@ -24,6 +24,7 @@ struct Choice {
     std::int32_t splits = 1;
     std::int32_t threads = 1;
     std::size_t workspace_bytes = 0;
+    quatt_device device{};  // of a GPU kernel: as asked for, completed by the driver
 };
 
 inline constexpr std::size_t kWorkspaceAlign = 64;

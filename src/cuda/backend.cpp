@@ -153,6 +153,8 @@ Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d,
                   is_wide(c.q) && is_wide(c.k) && is_wide(c.v);
     c.block_scaled = d.backend != QUATT_BACKEND_CUDA && d.compute_major == 12;
     c.has_small_shared = d.compute_major == 12;
+    // NOTE: what emu emulates says nothing of its GPU, but none below 9.0 has code of this build.
+    c.overlaps = d.compute_major >= 9;
     c.blocks = d.sm_count;
     return c;
 }
@@ -179,6 +181,8 @@ Choice choose_gpu(const quatt_problem& p, const Shape& s, const quatt_device& d)
     c.threads =
         d.backend == QUATT_BACKEND_SIMT ? (p.threads != 0 ? p.threads : core::cpu_count()) : 1;
     c.workspace_bytes = Workspace(make_call(p, s, d, p.tensors)).bytes;
+    c.device = d;
+    c.device.struct_size = sizeof c.device;  // the copy ends where we know it
     return c;
 }
 
@@ -191,8 +195,9 @@ Choice choose_wgmma(const quatt_problem& p, const Shape& s, const quatt_device& 
 Status prepare_call(const core::Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace,
                     Schedule schedule, Call& call) {
     // The plan was made for the alignment of its own pointers, or for 16 bytes where it had none.
-    const Call planned = make_call(plan.problem, plan.shape, plan.device, plan.problem.tensors);
-    call = make_call(plan.problem, plan.shape, plan.device, t);
+    const quatt_device& d = plan.choice.device;
+    const Call planned = make_call(plan.problem, plan.shape, d, plan.problem.tensors);
+    call = make_call(plan.problem, plan.shape, d, t);
     if (planned.is_direct && !call.is_direct) {
         return {QUATT_INVALID_ARGUMENT,
                 text("q, k or v is less aligned than the plan was made for; make the plan with "

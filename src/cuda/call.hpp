@@ -40,7 +40,8 @@ struct Call {
     bool is_direct;         // 16 bit: the kernel reads q, k and v where they are
     bool block_scaled;      // 8 bit: the instruction of sm_120f, also where it must be emulated
     bool has_small_shared;  // an SM of sm_120 has 100 KB of shared memory, one of sm_90 228
-    std::int32_t blocks;    // of the persistent grids
+    bool overlaps;          // programmatic dependent launch
+    std::int32_t blocks;    // of the persistent grids; 0: as many as the GPU has multiprocessors
     std::byte* workspace;
 
     [[nodiscard]] std::int64_t total_q() const {

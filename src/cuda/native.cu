@@ -19,16 +19,11 @@ NativeResult run_native(Call call, int device, void* stream) {
     }
     tile::Launcher launcher;
     launcher.stream = static_cast<cudaStream_t>(stream);
+    launcher.overlaps = call.overlaps;
     if (call.blocks == 0) {
         launcher.error =
             cudaDeviceGetAttribute(&call.blocks, cudaDevAttrMultiProcessorCount, device);
         launcher.failed = "cudaDeviceGetAttribute";
-    }
-    int major = 0;
-    if (launcher.error == cudaSuccess) {
-        launcher.error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-        launcher.failed = "cudaDeviceGetAttribute";
-        launcher.overlaps = major >= 9;
     }
     if (launcher.error == cudaSuccess) {
         run_chain(call, launcher);
