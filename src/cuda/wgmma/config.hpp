@@ -66,6 +66,7 @@ struct Config {
     static constexpr i32 kIntervalTiles = 2304 / kKeys;
     static constexpr float kExponent = 6;    // w
     static constexpr float kOverflow = 432;  // from here on P rounds to 448, code 0x7E
+    static constexpr float kOverflowExponent = 8.7548875f;  // its log2
     static constexpr float kRise = 8, kFallLimit = 40;
     static constexpr float kNoReference = -1e30f;
     static constexpr float kMasterRise = 64;  // of m above the master's reference, in log2 units

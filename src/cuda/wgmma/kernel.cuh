@@ -293,7 +293,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 last_slow = tile;
             }
             const i32 border = tile / C::kIntervalTiles * C::kIntervalTiles - 1;
-            rare = look_next || ptx::any(tile * i32(C::kKeys) > unmasked) ||
+            rare = ptx::any(look_next || tile * i32(C::kKeys) > unmasked) ||
                            heat - (last_slow - tile) >= C::kHot
                        ? tile - 1
                        : border;
@@ -358,7 +358,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 return ptx::max(ptx::max(top[0], top[1]), ptx::max(top[2], top[3]));
             };
             const auto overflows = [&](u32 r, float score) {
-                return !(ptx::ex2(ptx::fma(score, scaled[r], lift[r])) < C::kOverflow);
+                return !(ptx::fma(score, scaled[r], lift[r]) < C::kOverflowExponent);
             };
             const auto row_maximum = [&](float top) {  // of the row's four lanes
                 top = ptx::max(top, ptx::shfl_xor(top, 1));
@@ -370,16 +370,14 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
             bool is_risen = false;  // m of one of the rows, by an overflow
             u32 rose = 0;           // bit r: that of row r, by 8 or more
             const auto adjust = [&](u32 r, float top, bool looks) {
+                // NOTE: no branches: peaked rows come here in each tile, and these would diverge.
                 const float x = ptx::ceil(top * scaled[r]), m = reference(r);
-                float to = m;
-                if (looks && x > -INFINITY && x <= m - C::kRise) {
-                    to = ptx::max(x, highest[r] - C::kFallLimit);
-                } else if (x > m) {
-                    const bool is_over = overflows(r, top);
-                    to = looks || is_over ? x : m;
-                    is_risen |= is_over;
-                    rose |= to - m >= C::kRise ? 1u << r : 0u;
-                }
+                const bool falls = looks & (x > -INFINITY) & (x <= m - C::kRise);
+                const bool is_over = (x > m) & overflows(r, top);
+                const float rises = looks ? ptx::max(x, m) : is_over ? x : m;
+                const float to = falls ? ptx::max(x, highest[r] - C::kFallLimit) : rises;
+                is_risen |= is_over;
+                rose |= to - m >= C::kRise ? 1u << r : 0u;
                 return move(r, to);
             };
             if (tile == rare) [[unlikely]] {
@@ -404,7 +402,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                     due |= ptx::any(owed[r] != 1) ? 1u << r : 0u;
                 }
                 look = rose;
-                plan_looks(!is_first && ptx::any(is_risen), ptx::any(look != 0));
+                plan_looks(!is_first && ptx::any(is_risen), look != 0);
                 due = is_first ? 0 : is_border ? due | 4 : due;  // before the first, O is 0
             }
             float sum[2];
@@ -447,7 +445,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params p) {
                 }
                 if (is_slow) {
                     look |= rose;
-                    plan_looks(true, ptx::any(look != 0));
+                    plan_looks(true, look != 0);
                 }
             }
             // NOTE: after a branch, or the compiler waits before the exponentials.
