@@ -151,10 +151,10 @@ typedef struct quatt_recipe {
     int32_t p_exponent;    /* w in p = 2^(t - m + w) */
     int32_t overflow_code; /* a code of P (e2m1: of its scale) that reaches this raises m; 0x7E */
     int32_t interval_keys; /* looks and promotion happen once in so many keys; 2304 */
-    int32_t look_rise; /* a rise of m by so much asks for a look in the next tile; a look that finds
-                          m so much too high lowers it; 8 */
+    int32_t look_rise; /* a rise of m by so much asks for a look in the next tile; a look raises m
+                          to the tile's maximum, or lowers it where it is so much too high; 8 */
     int32_t fall_limit;    /* m never falls more than this below its highest value; 40 */
-    int32_t looks;         /* 0: m never falls (bf16) */
+    int32_t looks;         /* 0: none, so that m moves by overflows only and never falls (bf16) */
     int32_t accumulator;   /* QUATT_ACCUMULATOR_HOPPER: 13 fraction bits below the largest exponent,
                               cut toward zero */
     int32_t promote;       /* 1: PV accumulators are added to a true fp32 master once an interval */
