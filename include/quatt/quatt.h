@@ -151,15 +151,15 @@ typedef struct quatt_recipe {
     int32_t p_exponent;    /* w in p = 2^(t - m + w) */
     int32_t overflow_code; /* a code of P (e2m1: of its scale) that reaches this raises m; 0x7E */
     int32_t interval_keys; /* looks and promotion happen once in so many keys; 2304 */
-    int32_t look_rise; /* a rise of m by so much asks for a look in the next tile; a look raises m
-                          to the tile's maximum, or lowers it where it is so much too high; 8 */
-    int32_t fall_limit;    /* m never falls more than this below its highest value; 40 */
-    int32_t looks;         /* 0: none, so that m moves by overflows only and never falls (bf16) */
-    int32_t accumulator;   /* QUATT_ACCUMULATOR_HOPPER: 13 fraction bits below the largest exponent,
-                              cut toward zero */
-    int32_t promote;       /* 1: PV accumulators are added to a true fp32 master once an interval */
-    int32_t q_mean_term;   /* 1: the quantised mean row of Q adds its scores back */
-    float expected_rel_l2; /* published relative L2 error on N(0,1) data, mean over heads */
+    int32_t look_rise;   /* a rise of m by so much asks for a look in the next tile; a look raises m
+                            to the tile's maximum, or lowers it where it is so much too high; 8 */
+    int32_t fall_limit;  /* m never falls more than this below its highest value; 40 */
+    int32_t looks;       /* 0: none, so that m moves by overflows only and never falls (bf16) */
+    int32_t accumulator; /* QUATT_ACCUMULATOR_HOPPER: 13 fraction bits below the largest exponent,
+                            cut toward zero */
+    int32_t promote;     /* 1: PV accumulators are added to a true fp32 master once an interval */
+    int32_t q_mean_term; /* 1: the quantised mean row of Q adds its scores back */
+    float expected_rel_l2;    /* published relative L2 error on N(0,1) data, mean over heads */
     float expected_lse_error; /* published bound on |lse - lse of the original inputs| on N(0,1)
                                  data */
 } quatt_recipe;

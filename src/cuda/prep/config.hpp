@@ -1,13 +1,14 @@
 // The quantisers of recipe fp8, and the row copy of the 16-bit recipes: constants, shared-memory
 // plans, workspace extents, launch geometry and parameters.
 //
-// The chain is plan (plan.cuh), statistics, finalise (statistics.cuh), pack_q, pack_k, pack_v
-// (pack.cuh). Dim is the head size padded with zero channels, 64 or 128.
+// The chain is plan (plan.cuh), statistics, which packs Q too where no LSE is wanted, finalise
+// (statistics.cuh), pack_q where one is, pack_kv (pack.cuh). Dim is the head size padded with zero
+// channels, 64 or 128.
 //
 // A CTA works on one slot of one head. Slots are numbered through all segments, so that the host
 // only needs their capacity: segment s owns slots from first(s) on, where first(s) is
 //   statistics      Segment::stat_tile          = first key / 128 + s
-//   pack_k, pack_v  Segment::k_tile             = first key / 64 + s
+//   pack_kv         Segment::k_tile             = first key / 64 + s
 //   pack_q          Segment::q_row / 128 + s
 // No two segments meet, since floor((a + b) / n) + 1 >= floor(a / n) + ceil(b / n). The table must
 // keep first(s) from falling, for empty and invalid segments too. A slot that nobody owns costs one
@@ -17,12 +18,11 @@
 // flight:
 //   kernel      read   written  threads  registers   CTAs   bytes that the loads of
 //               bytes  bytes             90a, 120f   90a    one CTA ask for at once
-//   statistics  512    16       256      64, 64      4      up to 64 K
+//   statistics  512    16       256      80, 80      3      up to 64 K
 //   pack_q      256    132      256      80, 94      3      32 K
-//   pack_k      256    128      128      80, 77      6      16 K
-//   pack_v      256    128      128      56, 64      9      16 K
+//   pack_kv     512    256      128      96, 80      5      16 K
 //   finalise    16 of the partials, from L2
-// At S = 30272 and 56 heads: 2.9 GB, .67 ms at a copy's 4.3 TB/s. Bandwidth times latency is about
+// At S = 30272 and 56 heads: 2.9 GB, .68 ms at a copy's 4.2 TB/s. Bandwidth times latency is about
 // 30 KB an SM. Partials are dead after finalise: they may lie where the packed codes go.
 #pragma once
 
