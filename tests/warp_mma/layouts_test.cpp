@@ -120,6 +120,34 @@ TEST(Layouts, InputsOfEveryStrideAndAlignment) {
     }
 }
 
+// out is the same with and without an LSE, for which Q is packed elsewhere, and where one of the
+// inputs alone cannot be read 16 bytes at a time.
+TEST(Layouts, OutWithoutAnLse) {
+    for (const char* recipe : kRecipes) {
+        for (const std::int64_t dim : {64, 128}) {
+            Spec s = spec_of(recipe);
+            s.packed = true;
+            s.dim = dim;
+            s.heads_q = 4;
+            s.heads_kv = 2;
+            s.q_lens = {3, 0, 140};
+            s.k_lens = {130, 5, 66};
+            Case plain = make_case(s);
+            const Results want = compute(plain, kDevice, recipe);
+            for (const int narrow : {-1, 0, 1, 2}) {
+                Case c = placed(s, plain, {"bases aligned to 2", {}, 2}, {});
+                c.q = narrow == 0 ? c.q : plain.q;
+                c.k = narrow == 1 ? c.k : plain.k;
+                c.v = narrow == 2 ? c.v : plain.v;
+                const Results got =
+                    compute(c, kDevice, recipe, [](Problem& p) { p.tensors.lse = {}; });
+                EXPECT_EQ(got.bits.out, want.bits.out)
+                    << recipe << ", D = " << dim << ", " << narrow;
+            }
+        }
+    }
+}
+
 // The 16-bit kernels read aligned inputs of 64 and 128 channels where they are; the plan needs no
 // workspace for copies then.
 TEST(Layouts, CopiesOnlyWhereTheyAreNeeded) {
