@@ -18,7 +18,7 @@
 // flight:
 //   kernel      read   written  threads  registers   CTAs   bytes that the loads of
 //               bytes  bytes             90a, 120f   90a    one CTA ask for at once
-//   statistics  512    16       256      80, 80      3      up to 64 K
+//   statistics  512    16       256      80, 106     3      up to 64 K
 //   pack_q      256    132      256      80, 94      3      32 K
 //   pack_kv     512    256      128      96, 80      5      16 K
 //   finalise    16 of the partials, from L2

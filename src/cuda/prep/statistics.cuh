@@ -11,7 +11,7 @@ inline namespace QUATT_ABI {
 
 // Partials of one tile of 128 keys of one KV head a block, after the blocks that pack Q.
 template <class Format, u32 Dim, bool Wide>
-QUATT_KERNEL(StatisticsConfig<Dim>::kThreads, Wide ? 3 : 2) statistics(const StatisticsParams p) {
+QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams p) {
     tile::take_turn();
     if (ptx::block_x() < p.q_blocks) {
         pack_queries<Format, Dim, Wide>(p.q, ptx::block_x());
