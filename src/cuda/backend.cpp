@@ -101,9 +101,11 @@ void refuse(const quatt_problem& p, std::initializer_list<const char*> recipes, 
     if (p.key_tile != 0 && p.key_tile != 64) {
         reasons.push_back(text("key_tile is ", p.key_tile, "; this kernel has 64"));
     }
-    // Of the attention kernel, or of a quantiser kernel, whose blocks are 64 tokens of a head.
-    const std::int64_t items = std::max((s.total_q() / 64 + s.segments) * s.heads_q,
-                                        (s.total_k() / 64 + s.segments) * s.heads_kv);
+    // Of the attention kernel, or of a quantiser kernel, whose blocks are 64 tokens of a head, of Q
+    // and of one of the others or of K and of V.
+    const std::int64_t of_q = (s.total_q() / 64 + s.segments) * s.heads_q,
+                       of_k = (s.total_k() / 64 + s.segments) * s.heads_kv,
+                       items = std::max(of_q, of_k) + of_k;
     if (s.total_q() > kMaxCount || s.total_k() > kMaxCount || items > kMaxCount) {
         reasons.push_back(text("the problem has ", s.total_q(), " query rows, ", s.total_k(),
                                " keys and ", items, " blocks of work; each may be at most ",

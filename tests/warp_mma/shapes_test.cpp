@@ -299,6 +299,19 @@ TEST(Shapes, RefusedWithTheReason) {
         refused(
             s, recipe, kDevice, [](Problem& p) { p.key_tile = 128; }, "key_tile is 128");
         refused(s, recipe, "simt:sm_80", as_it_is, "compute capability is 8.0");
+        // A grid has 2^31 - 1 blocks at most; K and V have one of 64 keys each.
+        Spec many = s;
+        many.heads_q = many.heads_kv = 128;
+        refused(
+            many, recipe, kDevice,
+            [](Problem& p) {
+                for (quatt_tensor* x :
+                     {&p.tensors.q, &p.tensors.k, &p.tensors.v, &p.tensors.out, &p.tensors.lse}) {
+                    x->data = nullptr;
+                }
+                p.tensors.k.extent[1] = p.tensors.v.extent[1] = 1 << 29;
+            },
+            "536870912 keys and 2147483904 blocks of work");
         refused(
             s, recipe, kDevice, [](Problem& p) { p.recipe.p_exponent++; }, "as they are");
     }
