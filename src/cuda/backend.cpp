@@ -184,7 +184,6 @@ Choice choose_gpu(const quatt_problem& p, const Shape& s, const quatt_device& d)
         d.backend == QUATT_BACKEND_SIMT ? (p.threads != 0 ? p.threads : core::cpu_count()) : 1;
     c.workspace_bytes = Workspace(make_call(p, s, d, p.tensors)).bytes;
     c.device = d;
-    c.device.struct_size = sizeof c.device;  // the copy ends where we know it
     return c;
 }
 

@@ -48,7 +48,7 @@ Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte>
     if (Status s = cuda::prepare_call(plan, t, workspace, Schedule, call); !s.ok()) {
         return s;
     }
-    const cuda::NativeResult r = cuda::run_native(call, plan.device.ordinal, stream);
+    const cuda::NativeResult r = cuda::run_native(call, plan.choice.device.ordinal, stream);
     if (r.error != 0) {
         return {QUATT_DEVICE_ERROR, text(r.where, ": CUDA error ", r.error, ", ", r.message)};
     }

@@ -270,6 +270,39 @@ TEST(Law, IntervalBorders) {
     }
 }
 
+// m rises by more than 64 above what was summed in intervals before, between their borders and at
+// one. The lower keys have another V, or what stays of them would not show.
+TEST(Law, RisesFarAboveTheIntervalsBefore) {
+    struct Steps {
+        const char* name;
+        std::int64_t keys;
+        double (*t)(std::int64_t tile);
+    };
+    for (const Steps& steps : {
+             Steps{"between borders", 4700, [](std::int64_t i) { return i <= 70 ? 100. : 0; }},
+             {"at a border", 4700, [](std::int64_t i) { return i <= 35 ? 100. : 0; }},
+             {"after a fall", 4700,
+              [](std::int64_t i) { return i == 71   ? -38.
+                                          : i <= 70 ? 62
+                                                    : 0; }},
+             {"twice", 7100, [](std::int64_t i) { return i <= 35   ? 150.
+                                                         : i <= 71 ? 70
+                                                                   : 0; }},
+         }) {
+        const Profile p{steps.name, [&](std::int64_t j) { return steps.t(j / 64); }};
+        Spec s = spec_of("fp8");
+        s.heads_q = 1;
+        s.tokens_q = 20;
+        s.tokens_k = steps.keys;
+        Case c = shaped(s, p, [](std::int64_t i) { return i % 4 == 3 ? .5 : 1; });
+        Random random(3);
+        fill(c.v, [&](const Extents& i) {
+            return on_grid((steps.t(i[1] / 64) < steps.t(0) ? 8 : 0) + random.normal());
+        });
+        EXPECT_TRUE(equals_emulation(c, kDevice, "fp8", 200)) << steps.name;
+    }
+}
+
 // A causal mask lets rows of one block begin in different tiles and intervals.
 TEST(Law, RowsThatBeginInDifferentTiles) {
     for (const auto& [rows, keys] : {std::pair{200, 70}, {70, 300}, {300, 300}, {128, 2350}}) {

@@ -23,7 +23,7 @@
 //   pack_kv     512    256      128      96, 80      5      16 K
 //   finalise    16 of the partials, from L2
 // At S = 30272 and 56 heads: 2.9 GB, .68 ms at a copy's 4.2 TB/s. Bandwidth times latency is about
-// 30 KB an SM. Partials are dead after finalise: they may lie where the packed codes go.
+// 30 KB an SM. Partials are dead after finalise: they may lie where K's and V's codes go.
 #pragma once
 
 #include "cuda/ptx/ptx.hpp"
