@@ -118,7 +118,10 @@ public:
 
     // Compares what it computed with fp64, and forgets it.
     void finish(const Sample& sample, Input& input) {
-        result_.rel_l2 = error(sample, input.exact);
+        if (input.exact.empty()) {
+            input.exact = exact_rows(sample);
+        }
+        result_.rel_l2 = error(input.exact);
         if (!std::isfinite(result_.rel_l2)) {
             throw Error(result_.title() + ", " + result_.recipe + ", " + result_.kernel +
                         ": the output holds values that are not finite");
@@ -144,38 +147,49 @@ private:
         };
     }
 
-    // `exact`: of this dtype; computed where it is empty.
-    [[nodiscard]] double error(const Sample& sample, std::vector<float>& exact) const {
+    // The rows of each item that are compared, its last ones; sizes in elements.
+    struct Rows {
+        std::int64_t count;
+        std::size_t skipped, size;
+    };
+    [[nodiscard]] Rows compared_rows() const {
         const BenchShape& shape = result_.shape;
-        const std::int64_t rows = std::min(shape.tokens, kCheckedRows);
+        const std::int64_t count = std::min(shape.tokens, kCheckedRows);
         const auto channels = static_cast<std::size_t>(shape.heads * shape.head_dim);
-        const std::size_t skipped = static_cast<std::size_t>(shape.tokens - rows) * channels;
-        const std::size_t item = static_cast<std::size_t>(rows) * channels;
-        if (exact.empty()) {
-            std::vector<std::byte> q = from_floats(dtype(), sample.q);
-            std::vector<std::byte> k = from_floats(dtype(), sample.k);
-            std::vector<std::byte> v = from_floats(dtype(), sample.v);
-            exact.resize(static_cast<std::size_t>(shape.batch) * item);
+        return {count, static_cast<std::size_t>(shape.tokens - count) * channels,
+                static_cast<std::size_t>(count) * channels};
+    }
 
-            Problem p = problem_;
-            p.kernel = nullptr;
-            p.tensors.q.data = q.data() + skipped * kElementBytes;
-            p.tensors.q.extent[1] = rows;
-            p.tensors.k.data = k.data();
-            p.tensors.v.data = v.data();
-            p.tensors.out = quatt_tensor_contiguous(exact.data(), QUATT_F32, 4, p.tensors.q.extent);
-            attention(p, "reference");
-        }
+    [[nodiscard]] std::vector<float> exact_rows(const Sample& sample) const {
+        const Rows rows = compared_rows();
+        std::vector<std::byte> q = from_floats(dtype(), sample.q);
+        std::vector<std::byte> k = from_floats(dtype(), sample.k);
+        std::vector<std::byte> v = from_floats(dtype(), sample.v);
+        std::vector<float> exact(static_cast<std::size_t>(result_.shape.batch) * rows.size);
 
+        Problem p = problem_;
+        p.kernel = nullptr;
+        p.tensors.q.data = q.data() + rows.skipped * kElementBytes;
+        p.tensors.q.extent[1] = rows.count;
+        p.tensors.k.data = k.data();
+        p.tensors.v.data = v.data();
+        p.tensors.out = quatt_tensor_contiguous(exact.data(), QUATT_F32, 4, p.tensors.q.extent);
+        attention(p, "reference");
+        return exact;
+    }
+
+    [[nodiscard]] double error(const std::vector<float>& exact) const {
+        const Rows rows = compared_rows();
         double error2 = 0;
         double exact2 = 0;
-        std::vector<std::byte> bytes(item * kElementBytes);
+        std::vector<std::byte> bytes(rows.size * kElementBytes);
         const auto* out = static_cast<const std::byte*>(problem_.tensors.out.data);
-        for (std::size_t b = 0; b < static_cast<std::size_t>(shape.batch); ++b) {
-            where_.download(bytes, out + (b * (skipped + item) + skipped) * kElementBytes);
+        for (std::size_t b = 0; b < static_cast<std::size_t>(result_.shape.batch); ++b) {
+            where_.download(bytes,
+                            out + (b * (rows.skipped + rows.size) + rows.skipped) * kElementBytes);
             const std::vector<float> got = to_floats(dtype(), bytes);
-            for (std::size_t i = 0; i < item; ++i) {
-                const double x = exact[b * item + i];
+            for (std::size_t i = 0; i < rows.size; ++i) {
+                const double x = exact[b * rows.size + i];
                 error2 += (got[i] - x) * (got[i] - x);
                 exact2 += x * x;
             }

@@ -101,8 +101,8 @@ void refuse(const quatt_problem& p, std::initializer_list<const char*> recipes, 
     if (p.key_tile != 0 && p.key_tile != 64) {
         reasons.push_back(text("key_tile is ", p.key_tile, "; this kernel has 64"));
     }
-    // Of the attention kernel, or of a quantiser kernel, whose blocks are 64 tokens of a head, of Q
-    // and of one of the others or of K and of V.
+    // At least as many as the largest grid has. A block of a quantiser kernel takes 64 or more
+    // tokens of a head, of K and of V in one grid, and of Q and K in another.
     const std::int64_t of_q = (s.total_q() / 64 + s.segments) * s.heads_q,
                        of_k = (s.total_k() / 64 + s.segments) * s.heads_kv,
                        items = std::max(of_q, of_k) + of_k;
