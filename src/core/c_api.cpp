@@ -282,7 +282,7 @@ quatt_status quatt_recipe_init_sized(quatt_recipe* recipe, size_t recipe_bytes, 
         const quatt_recipe* found = recipe::find_recipe(name);
         if (found == nullptr) {
             std::string all;
-            for (const quatt_recipe& r : recipe::named_recipes()) {
+            for (const quatt_recipe& r : recipe::kNamedRecipes) {
                 all += (all.empty() ? "" : ", ") + std::string(r.name);
             }
             return {QUATT_INVALID_ARGUMENT,
@@ -293,11 +293,11 @@ quatt_status quatt_recipe_init_sized(quatt_recipe* recipe, size_t recipe_bytes, 
 }
 
 int32_t quatt_recipe_count(void) {
-    return static_cast<int32_t>(recipe::named_recipes().size());
+    return static_cast<int32_t>(recipe::kNamedRecipes.size());
 }
 
 const char* quatt_recipe_name(int32_t index) {
-    const auto all = recipe::named_recipes();
+    const auto& all = recipe::kNamedRecipes;
     return index >= 0 && static_cast<std::size_t>(index) < all.size()
                ? all[static_cast<std::size_t>(index)].name
                : nullptr;
@@ -327,7 +327,7 @@ void quatt_problem_init_sized(quatt_problem* problem, size_t problem_bytes, size
     if (problem_bytes < sizeof *problem) {
         return;
     }
-    problem->recipe = recipe::named_recipes()[0];
+    problem->recipe = recipe::kNamedRecipes[0];
     problem->recipe.struct_size = recipe_bytes;
     problem->tensors.struct_size = tensors_bytes;
     problem->window_left = problem->window_right = -1;

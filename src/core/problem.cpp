@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "core/struct_size.hpp"
+#include "recipe/check_recipe.hpp"
 #include "recipe/quantize.hpp"
-#include "recipe/recipes.hpp"
 
 namespace quatt::core {
 namespace {

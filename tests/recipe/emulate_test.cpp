@@ -85,7 +85,7 @@ testing::AssertionResult as_the_text_says(const quatt_recipe& r, const HeadInput
 
 std::vector<quatt_recipe> recipes_and_accumulators() {
     std::vector<quatt_recipe> all;
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         all.push_back(r);
     }
     for (const char* name : {"fp8", "fp8_head", "int8_fp8", "nvfp4_fp8"}) {
@@ -326,7 +326,7 @@ TEST(Emulate, ExactWithoutCodesOfP) {
 // n random roundings seldom add up to more than 2 sqrt(n) of them.
 TEST(Emulate, EveryRecipeKeepsHostileRowsWithoutCodesOfP) {
     Random random(34);
-    for (const quatt_recipe& named : named_recipes()) {
+    for (const quatt_recipe& named : kNamedRecipes) {
         quatt_recipe r = named;
         r.p_format = QUATT_FORMAT_F32;
         for (const Pattern& pattern : patterns()) {
@@ -362,7 +362,7 @@ TEST(Emulate, EveryRecipeKeepsHostileRowsWithoutCodesOfP) {
 TEST(Emulate, HostileRowsWithCodesOfP) {
     Random random(35);
     Tally tally;
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         const double code = r.p_format == QUATT_FORMAT_BF16  ? 0x1p-8
                             : r.p_format == QUATT_FORMAT_F16 ? 0x1p-11
                                                              : 1.0 / 16;
@@ -401,7 +401,7 @@ TEST(Emulate, HostileRowsWithCodesOfP) {
 
 TEST(Emulate, NoKey) {
     Random random(36);
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         for (const bool sink : {false, true}) {
             // Causal with more queries than keys: the first rows see nothing. And no keys at all.
             for (const std::int64_t k_len : {std::int64_t{5}, std::int64_t{0}}) {
@@ -428,7 +428,7 @@ TEST(Emulate, NoKey) {
 // a code, so only V is rounded.
 TEST(Emulate, UniformScores) {
     Random random(37);
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         for (const bool of_q : {true, false}) {  // q = 0, or all keys the same
             HeadInputs x = normal_head(random, 3, 1000, 20, 6);
             if (of_q) {
@@ -478,7 +478,7 @@ TEST(Emulate, UniformScores) {
 // codes sum up to l.
 TEST(Emulate, ConstantV) {
     Random random(38);
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         for (const double c : {0.0, 1e-8, 1e-3, 1.0, 448.0, 6e4, -6e4}) {
             HeadInputs x = normal_head(random, 40, 333, 20, 6);
             std::fill(x.v.begin(), x.v.end(), bf16(c));
@@ -502,7 +502,7 @@ TEST(Emulate, ConstantV) {
 
 TEST(Emulate, OneHot) {
     Random random(39);
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         HeadInputs x = normal_head(random, 16, 500, 32, 8);
         // Key 31 i is 30 times query i, so row i sees nothing else: scores of 30 |q|^2 / sqrt(32),
         // about 170.
@@ -531,7 +531,7 @@ TEST(Emulate, OneHot) {
 
 TEST(Emulate, SinkOnlyJoinsTheDenominator) {
     Random random(40);
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         HeadInputs x = normal_head(random, 5, 300, 20, 6);
         const HeadRows plain = Head(r, x).emulate(all_rows(5));
         x.has_sink = true;
@@ -561,7 +561,7 @@ TEST(Emulate, SinkOnlyJoinsTheDenominator) {
 TEST(Emulate, RangesOfQAndK) {
     Random random(46);
     Tally tally;
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         for (const double mean : {0.0, 1.0, 10.0, 100.0}) {
             for (const double size : {0.0, 1.0, 10.0, 100.0}) {
                 for (int which = 0; which < 3; which++) {  // Q, K, K with two channels x300
@@ -654,7 +654,7 @@ TEST(Emulate, Counters) {
 TEST(Emulate, ScratchMayHoldAnything) {
     Random random(42);
     const HeadInputs x = normal_head(random, 3, 100, 20, 6);
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         const support::QuantisedHead q(r.q, r.q_mean_term != 0, support::view_of(x.q, 3, 20)),
             k(r.k, false, support::view_of(x.k, 100, 20)),
             v(r.v, false, support::view_of(x.v, 100, 6));
@@ -692,7 +692,7 @@ TEST(Emulate, ScratchMayHoldAnything) {
 // A query that is not finite spoils at most the rows of its scale or mean group.
 TEST(Emulate, NotFiniteQueries) {
     Random random(43);
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         const std::int64_t group = r.q.block_tokens != 0                  ? r.q.block_tokens
                                    : r.q.scale_format == QUATT_SCALE_NONE ? 1
                                    : r.q.group_tokens == 0                ? 1 << 20
@@ -724,7 +724,7 @@ TEST(Emulate, NotFiniteQueries) {
 // A key or value that is NaN shows in the rows that see it, wherever it stands in its tile.
 TEST(Emulate, NaNInKeysAndValuesShows) {
     Random random(44);
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         for (const std::int64_t j : {0, 17, 63, 64, 130}) {
             HeadInputs x = normal_head(random, 3, 131, 20, 6);
             x.k[static_cast<std::size_t>(j * 20 + 3)] = kNaN;

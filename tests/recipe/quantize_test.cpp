@@ -39,7 +39,7 @@ struct Operand {
 // The operands of all named recipes, and some that only a caller makes.
 std::vector<Operand> operands() {
     std::vector<Operand> all;
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         all.push_back({std::string(r.name) + ".q", r.q, r.q_mean_term != 0});
         all.push_back({std::string(r.name) + ".k", r.k});
         all.push_back({std::string(r.name) + ".v", r.v});

@@ -8,11 +8,12 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "recipe/check_recipe.hpp"
 #include "recipe/recipes.hpp"
+#include "recipe/softmax_policy.hpp"
 
 namespace quatt::recipe {
 namespace {
@@ -27,7 +28,7 @@ const quatt_recipe& named(const char* name) {
 
 TEST(Recipes, Names) {
     std::vector<std::string> names;
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         names.emplace_back(r.name);
         EXPECT_EQ(find_recipe(r.name), &r);
         EXPECT_EQ(r.struct_size, sizeof(quatt_recipe));
@@ -91,7 +92,7 @@ TEST(Recipes, FieldsOfTheTable) {
 }
 
 TEST(Recipes, FieldsOfTheLaw) {
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         const std::string name = r.name;
         const bool wide = name == "bf16" || name == "f16";
         EXPECT_EQ(r.p_format, name == "bf16"    ? QUATT_FORMAT_BF16
@@ -115,6 +116,66 @@ TEST(Recipes, FieldsOfTheLaw) {
     for (const int tile : {64, 96, 128, 192, 256}) {
         EXPECT_EQ(2304 % tile, 0);
     }
+}
+
+// What a kernel takes as a template argument.
+template <SoftmaxPolicy kPolicy>
+struct PolicyOf {
+    static constexpr SoftmaxPolicy kValue = kPolicy;
+};
+
+TEST(Recipes, SoftmaxPoliciesAreTemplateArguments) {
+    constexpr SoftmaxPolicy kE4m3 = {.exponent_bias = 6,
+                                     .p_format = QUATT_FORMAT_E4M3,
+                                     .overflow_format = QUATT_FORMAT_E4M3,
+                                     .overflow_code = 0x7E,
+                                     .refresh_rise = 8,
+                                     .max_drop = 40,
+                                     .promotion_interval = 2304,
+                                     .refreshes = true,
+                                     .promotes = true};
+    static_assert(PolicyOf<softmax_policy(kFp8)>::kValue == kE4m3);
+    static_assert(softmax_policy(kFp8Head) == kE4m3 && softmax_policy(kInt8Fp8) == kE4m3 &&
+                  softmax_policy(kNvfp4Fp8) == kE4m3);
+    constexpr SoftmaxPolicy kBf16Policy = softmax_policy(kBf16), kF16Policy = softmax_policy(kF16),
+                            kNvfp4Policy = softmax_policy(kNvfp4);
+    static_assert(kBf16Policy.exponent_bias == 0 && kF16Policy.exponent_bias == 8 &&
+                  kNvfp4Policy.exponent_bias == 8);
+    static_assert(!kBf16Policy.refreshes && kF16Policy.refreshes && kNvfp4Policy.refreshes);
+    static_assert(!kBf16Policy.promotes && !kF16Policy.promotes && !kNvfp4Policy.promotes);
+    static_assert(kBf16Policy.p_format == QUATT_FORMAT_BF16 &&
+                  kBf16Policy.overflow_format == QUATT_FORMAT_BF16 &&
+                  kF16Policy.p_format == QUATT_FORMAT_F16 &&
+                  kNvfp4Policy.p_format == QUATT_FORMAT_E2M1);
+    EXPECT_EQ(kNamedRecipes.size(), 7U);
+}
+
+// Each field of a policy follows its own field of a recipe, and no other.
+TEST(Recipes, FieldsOfAPolicy) {
+    quatt_recipe r = kFp8;
+    r.p_exponent = 1;
+    r.p_format = QUATT_FORMAT_F32;
+    r.p_overflow = QUATT_FORMAT_E2M1;
+    r.overflow_code = 0x70;
+    r.look_rise = 3;
+    r.fall_limit = 4;
+    r.interval_keys = 4608;
+    r.looks = 0;
+    r.promote = 1;
+    constexpr SoftmaxPolicy kWant = {.exponent_bias = 1,
+                                     .p_format = QUATT_FORMAT_F32,
+                                     .overflow_format = QUATT_FORMAT_E2M1,
+                                     .overflow_code = 0x70,
+                                     .refresh_rise = 3,
+                                     .max_drop = 4,
+                                     .promotion_interval = 4608,
+                                     .refreshes = false,
+                                     .promotes = true};
+    EXPECT_EQ(softmax_policy(r), kWant);
+    r.looks = 1;
+    r.promote = 0;
+    EXPECT_TRUE(softmax_policy(r).refreshes);
+    EXPECT_FALSE(softmax_policy(r).promotes);
 }
 
 // ----------------------------------------------------------------------------------- refusals
@@ -314,7 +375,7 @@ TEST(SameArithmetic, CountsEveryFieldThatComputes) {
              {"q_mean_term", &quatt_recipe::q_mean_term}}) {
         changes.emplace_back(name, [member = member](quatt_recipe& r) { r.*member += 1; });
     }
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         EXPECT_TRUE(same_arithmetic(r, r));
         for (const auto& [name, change] : changes) {
             quatt_recipe other = r;
@@ -329,8 +390,8 @@ TEST(SameArithmetic, CountsEveryFieldThatComputes) {
         other.struct_size += 8;
         EXPECT_TRUE(same_arithmetic(r, other)) << "a name and what is published compute nothing";
     }
-    for (const quatt_recipe& a : named_recipes()) {
-        for (const quatt_recipe& b : named_recipes()) {
+    for (const quatt_recipe& a : kNamedRecipes) {
+        for (const quatt_recipe& b : kNamedRecipes) {
             EXPECT_EQ(same_arithmetic(a, b), &a == &b) << a.name << " and " << b.name;
         }
     }
@@ -340,18 +401,8 @@ TEST(SameArithmetic, CountsEveryFieldThatComputes) {
               sizeof(std::size_t) + 24 + 3 * sizeof(quatt_operand_recipe) + 13 * 4U);
 }
 
-TEST(Recipes, FormatNames) {
-    std::set<std::string> names;
-    for (quatt_format f = QUATT_FORMAT_F32; f <= QUATT_FORMAT_E2M1; f++) {
-        names.insert(format_name(f));
-    }
-    EXPECT_EQ(names, (std::set<std::string>{"f32", "bf16", "f16", "e4m3", "int8", "e2m1"}));
-    EXPECT_STREQ(format_name(0), "unknown");
-    EXPECT_STREQ(format_name(7), "unknown");
-}
-
 TEST(Recipes, OnlyWholeHeadE4m3TakesGivenCodes) {
-    for (const quatt_recipe& r : named_recipes()) {
+    for (const quatt_recipe& r : kNamedRecipes) {
         for (const quatt_operand_recipe* o : {&r.q, &r.k, &r.v}) {
             EXPECT_EQ(takes_given_codes(*o), std::string(r.name) == "fp8_head") << r.name;
         }

@@ -18,6 +18,7 @@
 
 #include "oracle.hpp"
 #include "recipe/attend.hpp"
+#include "recipe/check_recipe.hpp"
 #include "recipe/quantize.hpp"
 #include "recipe/recipes.hpp"
 

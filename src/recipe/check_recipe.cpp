@@ -1,122 +1,11 @@
-#include "recipe/recipes.hpp"
+#include "recipe/check_recipe.hpp"
 
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <utility>
 
 namespace quatt::recipe {
 namespace {
-
-constexpr int kPlainBlock = 128;  // tokens of a Q block that shares a mean (nvfp4)
-
-constexpr quatt_operand_recipe plain(quatt_format format) {
-    return {.format = format,
-            .scale_format = QUATT_SCALE_NONE,
-            .group_tokens = 0,
-            .group_channels = 0,
-            .key_groups = 0,
-            .center = QUATT_CENTER_NONE,
-            .normalize = QUATT_NORMALIZE_NONE,
-            .block_tokens = 0,
-            .amax_target = 1.0f};
-}
-
-constexpr quatt_operand_recipe scaled(quatt_format format, int group_tokens, int group_channels,
-                                      float amax_target, int center = QUATT_CENTER_NONE) {
-    quatt_operand_recipe r = plain(format);
-    r.scale_format = QUATT_SCALE_F32;
-    r.group_tokens = group_tokens;
-    r.group_channels = group_channels;
-    r.amax_target = amax_target;
-    r.center = center;
-    return r;
-}
-
-constexpr quatt_operand_recipe fp4(int group_tokens, int group_channels) {
-    quatt_operand_recipe r = plain(QUATT_FORMAT_E2M1);
-    r.scale_format = QUATT_SCALE_UE4M3;
-    r.group_tokens = group_tokens;
-    r.group_channels = group_channels;
-    r.amax_target = 6.0f;
-    r.normalize = QUATT_NORMALIZE_SEGMENT;
-    return r;
-}
-
-quatt_recipe base(const char* name, quatt_format p, int p_exponent, float rel_l2, float lse) {
-    quatt_recipe r{};
-    r.struct_size = sizeof r;
-    std::strncpy(r.name, name, sizeof r.name - 1);
-    r.p_format = p;
-    r.p_overflow = p;
-    r.p_exponent = p_exponent;
-    r.overflow_code = 0x7E;
-    r.interval_keys = 2304;
-    r.look_rise = 8;
-    r.fall_limit = 40;
-    r.looks = 1;
-    r.accumulator = QUATT_ACCUMULATOR_FP32;
-    r.expected_rel_l2 = rel_l2;
-    r.expected_lse_error = lse;
-    return r;
-}
-
-std::array<quatt_recipe, 7> make_recipes() {
-    constexpr int kAll = 0;
-    quatt_recipe bf16 = base("bf16", QUATT_FORMAT_BF16, 0, .0023f, .005f);
-    bf16.q = bf16.k = bf16.v = plain(QUATT_FORMAT_BF16);
-    bf16.looks = 0;
-
-    quatt_recipe f16 = base("f16", QUATT_FORMAT_F16, 8, .0003f, .005f);
-    f16.q = f16.k = f16.v = plain(QUATT_FORMAT_F16);
-
-    quatt_recipe fp8 = base("fp8", QUATT_FORMAT_E4M3, 6, .0533f, .03f);
-    fp8.q = scaled(QUATT_FORMAT_E4M3, 1, kAll, 448.0f);
-    fp8.k = scaled(QUATT_FORMAT_E4M3, 64, kAll, 448.0f, QUATT_CENTER_SEGMENT);
-    fp8.v = scaled(QUATT_FORMAT_E4M3, kAll, 1, 448.0f, QUATT_CENTER_SEGMENT);
-    fp8.promote = 1;
-
-    quatt_recipe fp8_head = base("fp8_head", QUATT_FORMAT_E4M3, 6, .0535f, .03f);
-    fp8_head.q = fp8_head.k = fp8_head.v = scaled(QUATT_FORMAT_E4M3, kAll, kAll, 448.0f);
-    fp8_head.promote = 1;
-
-    quatt_recipe int8_fp8 = base("int8_fp8", QUATT_FORMAT_E4M3, 6, .0392f, .007f);
-    int8_fp8.q = scaled(QUATT_FORMAT_INT8, 32, kAll, 127.0f);
-    int8_fp8.k = scaled(QUATT_FORMAT_INT8, 64, kAll, 127.0f, QUATT_CENTER_SEGMENT);
-    int8_fp8.v = fp8.v;
-    int8_fp8.promote = 1;
-
-    quatt_recipe nvfp4 = base("nvfp4", QUATT_FORMAT_E2M1, 8, .190f, .10f);
-    nvfp4.q = fp4(1, 16);
-    nvfp4.q.center = QUATT_CENTER_BLOCK;
-    nvfp4.q.normalize = QUATT_NORMALIZE_BLOCK;
-    nvfp4.q.block_tokens = kPlainBlock;
-    nvfp4.k = fp4(1, 16);
-    nvfp4.k.center = QUATT_CENTER_SEGMENT;
-    nvfp4.v = fp4(16, 1);
-    nvfp4.v.key_groups = 1;
-    nvfp4.q_mean_term = 1;
-
-    quatt_recipe nvfp4_fp8 = base("nvfp4_fp8", QUATT_FORMAT_E4M3, 6, .142f, .10f);
-    nvfp4_fp8.q = nvfp4.q;
-    nvfp4_fp8.k = nvfp4.k;
-    nvfp4_fp8.v = fp8.v;
-    nvfp4_fp8.q_mean_term = 1;
-    nvfp4_fp8.promote = 1;
-    return {bf16, f16, fp8, fp8_head, int8_fp8, nvfp4, nvfp4_fp8};
-}
-
-const std::array<quatt_recipe, 7>& recipes() {
-    static const std::array<quatt_recipe, 7> all = make_recipes();
-    return all;
-}
-
-bool same_operand(const quatt_operand_recipe& a, const quatt_operand_recipe& b) {
-    return a.format == b.format && a.scale_format == b.scale_format &&
-           a.group_tokens == b.group_tokens && a.group_channels == b.group_channels &&
-           a.key_groups == b.key_groups && a.center == b.center && a.normalize == b.normalize &&
-           a.block_tokens == b.block_tokens && a.amax_target == b.amax_target;
-}
 
 class Checker {
 public:
@@ -204,28 +93,6 @@ private:
 
 }  // namespace
 
-std::span<const quatt_recipe> named_recipes() {
-    return recipes();
-}
-
-const quatt_recipe* find_recipe(std::string_view name) {
-    for (const quatt_recipe& r : recipes()) {
-        if (name == r.name) {
-            return &r;
-        }
-    }
-    return nullptr;
-}
-
-bool same_arithmetic(const quatt_recipe& a, const quatt_recipe& b) {
-    return same_operand(a.q, b.q) && same_operand(a.k, b.k) && same_operand(a.v, b.v) &&
-           a.p_format == b.p_format && a.p_overflow == b.p_overflow &&
-           a.p_exponent == b.p_exponent && a.overflow_code == b.overflow_code &&
-           a.interval_keys == b.interval_keys && a.look_rise == b.look_rise &&
-           a.fall_limit == b.fall_limit && a.looks == b.looks && a.accumulator == b.accumulator &&
-           a.promote == b.promote && a.q_mean_term == b.q_mean_term;
-}
-
 std::vector<std::string> check_recipe(const quatt_recipe& r) {
     Checker c;
     c.operand("q", r.q, false, true);
@@ -258,30 +125,6 @@ std::vector<std::string> check_recipe(const quatt_recipe& r) {
            "q_mean_term", r.q_mean_term,
            "0, or 1 where q is E2M1 with center and normalize per block");
     return c.take();
-}
-
-const char* format_name(quatt_format format) {
-    switch (format) {
-        case QUATT_FORMAT_F32:
-            return "f32";
-        case QUATT_FORMAT_BF16:
-            return "bf16";
-        case QUATT_FORMAT_F16:
-            return "f16";
-        case QUATT_FORMAT_E4M3:
-            return "e4m3";
-        case QUATT_FORMAT_INT8:
-            return "int8";
-        case QUATT_FORMAT_E2M1:
-            return "e2m1";
-        default:
-            return "unknown";
-    }
-}
-
-bool takes_given_codes(const quatt_operand_recipe& o) {
-    return o.format == QUATT_FORMAT_E4M3 && o.scale_format == QUATT_SCALE_F32 &&
-           o.group_tokens == 0 && o.group_channels == 0 && o.center == QUATT_CENTER_NONE;
 }
 
 }  // namespace quatt::recipe
