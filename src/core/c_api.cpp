@@ -110,10 +110,10 @@ Status fill_sized(T* to, const char* bytes_name, std::size_t bytes, const T& fro
     return {};
 }
 
-void fill_info(const core::Kernel& k, const core::Choice& c, const quatt_device& asked,
-               bool fallback, quatt_plan_info& info) {
+void fill_info(const core::Backend& b, const core::Kernel& k, const core::Choice& c,
+               const quatt_device& asked, bool fallback, quatt_plan_info& info) {
     quatt_device ran = asked;
-    ran.backend = k.backend;
+    ran.backend = b.device;
     core::clear_beyond(&info, info.struct_size, sizeof info);
     copy_name(k.name, info.kernel, sizeof info.kernel);
     copy_name(core::device_name(ran), info.device, sizeof info.device);
@@ -123,6 +123,17 @@ void fill_info(const core::Kernel& k, const core::Choice& c, const quatt_device&
     info.splits = c.splits;
     info.threads = c.threads;
     info.fallback = fallback ? 1 : 0;
+}
+
+void fill_info(const core::Backend& b, const core::Kernel& k, quatt_kernel_info& info) {
+    core::clear_beyond(&info, info.struct_size, sizeof info);
+    info.name = k.name;
+    info.device = core::backend_name(b.device);
+    info.compute = k.compute;
+    info.recipes = k.recipes;
+    info.head_dims = k.head_dims;
+    info.dtypes = k.dtypes;
+    info.features = k.features;
 }
 
 float load(quatt_dtype dtype, const std::byte* p) {
@@ -344,7 +355,7 @@ quatt_status quatt_query(const quatt_problem* problem, const quatt_device* devic
         }
         const core::Selection s = core::select(*problem, *device);
         if (s.status.ok()) {
-            fill_info(*s.kernel, s.choice, *device, s.fallback, *info);
+            fill_info(*s.backend, *s.kernel, s.choice, *device, s.fallback, *info);
         }
         return s.status;
     });
@@ -403,7 +414,7 @@ quatt_status quatt_plan_get_info(const quatt_plan* plan, quatt_plan_info* info) 
             return s;
         }
         const core::Plan& p = *plan->plan;
-        fill_info(*p.kernel, p.choice, p.device, p.fallback, *info);
+        fill_info(*p.backend, *p.kernel, p.choice, p.device, p.fallback, *info);
         return {};
     });
 }
@@ -435,7 +446,7 @@ quatt_status quatt_attention(const quatt_problem* problem, const quatt_device* d
         if (!plan.ok()) {
             return plan.status();
         }
-        if (!(*plan)->kernel->host) {
+        if (!(*plan)->backend->host) {
             return {QUATT_UNSUPPORTED, text("device is ", core::device_name(*device),
                                             "; quatt_attention serves host devices, since on a GPU "
                                             "the workspace is the caller's: use a plan")};
@@ -449,7 +460,11 @@ quatt_status quatt_attention(const quatt_problem* problem, const quatt_device* d
 }
 
 int32_t quatt_kernel_count(void) {
-    return static_cast<int32_t>(core::kernels().size());
+    std::size_t n = 0;
+    for (const core::Backend* b : core::backends()) {
+        n += b->kernels.size();
+    }
+    return static_cast<int32_t>(n);
 }
 
 quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
@@ -457,20 +472,16 @@ quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info) {
         if (Status s = check_output(info); !s.ok()) {
             return s;
         }
-        if (index < 0 || index >= quatt_kernel_count()) {
-            return {QUATT_INVALID_ARGUMENT,
-                    text("index is ", index, "; it must be 0 to ", quatt_kernel_count() - 1)};
+        auto i = static_cast<std::size_t>(index);  // of a negative one: beyond all
+        for (const core::Backend* b : core::backends()) {
+            if (i < b->kernels.size()) {
+                fill_info(*b, b->kernels[i], *info);
+                return {};
+            }
+            i -= b->kernels.size();
         }
-        const core::Kernel& k = *core::kernels()[static_cast<std::size_t>(index)];
-        core::clear_beyond(info, info->struct_size, sizeof *info);
-        info->name = k.name;
-        info->device = core::backend_name(k.backend);
-        info->compute = k.compute;
-        info->recipes = k.recipes;
-        info->head_dims = k.head_dims;
-        info->dtypes = k.dtypes;
-        info->features = k.features;
-        return {};
+        return {QUATT_INVALID_ARGUMENT,
+                text("index is ", index, "; it must be 0 to ", quatt_kernel_count() - 1)};
     });
 }
 

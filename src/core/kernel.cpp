@@ -1,9 +1,9 @@
 #include "core/kernel.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "core/device.hpp"
 #include "recipe/recipes.hpp"
@@ -11,18 +11,19 @@
 namespace quatt::core {
 namespace {
 
-Reasons refusal_of(const Kernel& k, const quatt_problem& p, const quatt_device& d,
-                   bool any_backend) {
+// `any_device`: the row may serve devices that are not its own.
+Reasons refusal_of(const Backend& b, const Kernel& k, const quatt_problem& p, const quatt_device& d,
+                   bool any_device) {
     Reasons reasons;
     if (p.kernel != nullptr && std::strcmp(p.kernel, k.name) != 0) {
         reasons.push_back(text("kernel=", p.kernel, " was asked for"));
     }
-    if (!any_backend && k.backend != d.backend) {
-        reasons.push_back(text("serves device ", backend_name(k.backend), "; ", device_name(d),
-                               " was asked for"));
+    if (!any_device && b.device != d.backend) {
+        reasons.push_back(
+            text("serves device ", backend_name(b.device), "; ", device_name(d), " was asked for"));
     }
     if (reasons.empty()) {
-        k.refuse(p, d, reasons);
+        k.refuse(k, p, d, reasons);
     }
     return reasons;
 }
@@ -42,84 +43,104 @@ std::string device_text(const quatt_device& d) {
 }
 
 struct Fallback {
+    const Backend* backend = nullptr;
     const Kernel* kernel = nullptr;
     quatt_recipe recipe{};
 };
 
 // First the same device with the 16-bit recipe of its inputs, then the kernels that serve any
 // device with the recipe as it is.
-Fallback find_fallback(const quatt_problem& p, const quatt_device& d) {
+Fallback find_fallback(const quatt_problem& p, const quatt_device& d, Backends table) {
+    // Host devices compute every recipe: what they refuse, they refuse for another reason.
+    const quatt_recipe* r = d.backend >= QUATT_BACKEND_CUDA
+                                ? recipe::find_recipe(quatt_dtype_name(p.tensors.q.dtype))
+                                : nullptr;
     quatt_problem wide = p;
-    if (const quatt_recipe* r = recipe::find_recipe(quatt_dtype_name(p.tensors.q.dtype));
-        r != nullptr) {
-        wide.recipe = *r;
-        for (const Kernel* k : kernels()) {
-            // Host devices compute every recipe: what they refuse, they refuse for another reason.
-            if (k->backend == d.backend && d.backend >= QUATT_BACKEND_CUDA &&
-                refusal_of(*k, wide, d, false).empty()) {
-                return {k, wide.recipe};
+    wide.recipe = r != nullptr ? *r : p.recipe;
+    for (const bool same_device : {true, false}) {
+        const quatt_problem& tried = same_device ? wide : p;
+        for (const Backend* b : table) {
+            const bool may_serve = same_device ? r != nullptr && b->device == d.backend
+                                               : b->fallback && b->device != d.backend;
+            for (const Kernel& k : may_serve ? b->kernels : std::span<const Kernel>()) {
+                if (refusal_of(*b, k, tried, d, !same_device).empty()) {
+                    return {b, &k, tried.recipe};
+                }
             }
-        }
-    }
-    for (const Kernel* k : kernels()) {
-        if (k->fallback && k->backend != d.backend && refusal_of(*k, p, d, true).empty()) {
-            return {k, p.recipe};
         }
     }
     return {};
 }
 
+const Backend* find_backend(quatt_backend device, Backends table) {
+    const auto found = std::find_if(table.begin(), table.end(),
+                                    [&](const Backend* b) { return b->device == device; });
+    return found != table.end() ? *found : nullptr;
+}
+
+// The device has no kernel, or none of the name that was asked for.
+std::string no_kernel_message(const quatt_problem& p, const quatt_device& d, Backends table) {
+    const Backend* b = find_backend(d.backend, table);
+    if (b == nullptr || b->kernels.empty()) {
+        std::string message = text("no kernel of this build serves ", device_text(d));
+        if (b != nullptr && b->build_option != nullptr) {
+            message += text("; a build configured with ", b->build_option, " has some");
+        }
+        return message;
+    }
+    const char* why =
+        p.kernel != nullptr && b->why_absent != nullptr ? b->why_absent(p.kernel) : nullptr;
+    return text("kernel \"", p.kernel != nullptr ? p.kernel : "", "\" does not serve ",
+                device_text(d), why != nullptr ? ": " : "", why != nullptr ? why : "");
+}
+
 // Why the device itself serves nothing: the reasons of its own kernels.
 std::string unsupported_message(const quatt_problem& p, const quatt_device& d,
-                                const std::vector<Refusal>& refusals) {
+                                const std::vector<Refusal>& refusals, Backends table) {
     Reasons all;
     const std::string device = device_name(d);
     for (const Refusal& r : refusals) {
         const std::string by =
             device == r.kernel->name ? device : text(r.kernel->name, " on ", device);
         for (const std::string& reason : r.reasons) {
-            if (r.kernel->backend == d.backend &&
+            if (r.backend->device == d.backend &&
                 (p.kernel == nullptr || std::strcmp(p.kernel, r.kernel->name) == 0)) {
                 all.push_back(text(by, ": ", reason));
             }
         }
     }
     if (all.empty()) {
-        all.push_back(p.kernel != nullptr
-                          ? text("kernel \"", p.kernel, "\" does not serve ", device_text(d))
-                          : text("no kernel of this build serves ", device_text(d)));
+        all.push_back(no_kernel_message(p, d, table));
     }
     return join(all);
 }
 
-}  // namespace
-
-std::span<const Kernel* const> kernels() {
-    static constexpr std::array kTable = {
-#if defined(QUATT_HAVE_CUDA)
-        &kCudaWgmmaKernel,
-        &kCudaKernel,
-        &kEmuWgmmaKernel,
-        &kEmuKernel,
-#endif
-#if defined(__x86_64__)
-        &kCpuLevelKernels[0],
-        &kCpuLevelKernels[1],
-        &kCpuLevelKernels[2],
-        &kCpuLevelKernels[3],
-        &kCpuLevelKernels[4],
-        &kCpuLevelKernels[5],
-#endif
-        &kCpuKernel,
-        &kEmulateKernel,
-        &kReferenceKernel,
-#if defined(QUATT_HAVE_SIMT)
-        &kSimtWgmmaKernel,
-        &kSimtKernel,
-#endif
-    };
-    return kTable;
+// Empty where a kernel of the table has the name that is asked for, or where the device is one
+// that this build does not serve: its kernels would have names that are not known here.
+std::string wrong_name(const quatt_problem& p, const quatt_device& d, Backends table) {
+    const Backend* asked = find_backend(d.backend, table);
+    if (p.kernel == nullptr || asked == nullptr || asked->kernels.empty()) {
+        return {};
+    }
+    std::vector<std::string> names;  // each once, though it may serve several devices
+    for (const Backend* b : table) {
+        for (const Kernel& k : b->kernels) {
+            if (std::strcmp(k.name, p.kernel) == 0) {
+                return {};
+            }
+            if (std::find(names.begin(), names.end(), k.name) == names.end()) {
+                names.emplace_back(k.name);
+            }
+        }
+    }
+    std::string all;
+    for (const std::string& name : names) {
+        all += (all.empty() ? "" : ", ") + name;
+    }
+    return text("kernel is \"", p.kernel, "\"; it must be one of ", all);
 }
+
+}  // namespace
 
 void refuse_room(const quatt_problem& p, Reasons& reasons) {
     if (p.tensors.block_table.dtype != QUATT_NONE) {
@@ -132,89 +153,92 @@ void refuse_room(const quatt_problem& p, Reasons& reasons) {
     }
 }
 
-Selection select(const quatt_problem& p, const quatt_device& d) {
+Selection select(const quatt_problem& p, const quatt_device& d, Backends table) {
     Selection s;
     Reasons wrong = check_device(d);
     for (std::string& reason : check_problem(p)) {
         wrong.push_back(std::move(reason));
     }
-    if (wrong.empty() && p.kernel != nullptr) {
-        std::vector<std::string> names;  // each once, though it may serve several devices
-        for (const Kernel* k : kernels()) {
-            if (std::find(names.begin(), names.end(), k->name) == names.end()) {
-                names.emplace_back(k->name);
-            }
-        }
-        if (std::find(names.begin(), names.end(), p.kernel) == names.end()) {
-            std::string all;
-            for (const std::string& name : names) {
-                all += (all.empty() ? "" : ", ") + name;
-            }
-            wrong.push_back(text("kernel is \"", p.kernel, "\"; it must be one of ", all));
+    if (wrong.empty()) {
+        if (std::string name = wrong_name(p, d, table); !name.empty()) {
+            wrong.push_back(std::move(name));
         }
     }
     if (!wrong.empty()) {
         s.status = Status(QUATT_INVALID_ARGUMENT, join(wrong));
         return s;
     }
-    for (const Kernel* k : kernels()) {
-        Reasons reasons = refusal_of(*k, p, d, false);
-        if (!reasons.empty()) {
-            s.refusals.push_back({k, std::move(reasons)});
-        } else if (s.kernel == nullptr) {
-            s.kernel = k;
-        } else {
-            s.refusals.push_back({k, {text("comes after ", s.kernel->name)}});
+    for (const Backend* b : table) {
+        for (const Kernel& k : b->kernels) {
+            Reasons reasons = refusal_of(*b, k, p, d, false);
+            if (reasons.empty() && s.kernel == nullptr) {
+                s.backend = b;
+                s.kernel = &k;
+                continue;
+            }
+            if (reasons.empty()) {
+                reasons.push_back(text("comes after ", s.kernel->name));
+            }
+            s.refusals.push_back({b, &k, std::move(reasons)});
         }
     }
     s.recipe = p.recipe;
     if (s.kernel == nullptr) {
-        const std::string why = unsupported_message(p, d, s.refusals);
+        const std::string why = unsupported_message(p, d, s.refusals, table);
         s.status = Status(QUATT_UNSUPPORTED, why);
-        const Fallback fallback = find_fallback(p, d);
+        const Fallback fallback = find_fallback(p, d, table);
         if (fallback.kernel != nullptr && p.strict != 0) {
             s.status = Status(QUATT_UNSUPPORTED,
                               text(why, "\nstrict: the fallback to ", fallback.kernel->name,
                                    " with recipe ", fallback.recipe.name, " was not taken"));
         } else if (fallback.kernel != nullptr && p.allow_fallback != 0) {
+            s.backend = fallback.backend;
             s.kernel = fallback.kernel;
             s.recipe = fallback.recipe;
             s.fallback = true;
             s.status = Status();
-            std::erase_if(s.refusals, [&](const Refusal& r) { return r.kernel == s.kernel; });
+            std::erase_if(s.refusals, [&](const Refusal& r) {
+                return r.backend == s.backend && r.kernel == s.kernel;
+            });
         }
     }
     if (s.kernel != nullptr) {
         quatt_problem computed = p;
         computed.recipe = s.recipe;
-        s.choice = s.kernel->choose(computed, shape_of(p), d);
+        s.choice = s.kernel->choose(*s.kernel, computed, shape_of(p), d);
     }
     return s;
 }
 
-std::string explain(const quatt_problem& p, const quatt_device& d) {
-    const Selection s = select(p, d);
+std::string explain(const quatt_problem& p, const quatt_device& d, Backends table) {
+    const Selection s = select(p, d, table);
     if (s.status.code() == QUATT_INVALID_ARGUMENT) {
         return text("invalid problem:\n", s.status.message(), "\n");
     }
     std::string all = text(describe(p), "\ndevice ", device_text(d), "\n");
-    for (const Kernel* k : kernels()) {
-        // Several rows of the table share a name; the device tells them apart.
-        const char* const device = backend_name(k->backend);
-        const bool own = std::strcmp(k->name, device) == 0;
-        all += text("  ", k->name, own ? "" : text(" on ", device), ": ");
-        if (k == s.kernel) {
-            all += text("chosen", s.fallback ? text(" as a fallback, recipe ", s.recipe.name) : "",
-                        "; key tile ", s.choice.key_tile, accumulator_text(s.choice), ", splits ",
-                        s.choice.splits, ", threads ", s.choice.threads, ", workspace ",
-                        s.choice.workspace_bytes, " bytes\n");
-            continue;
-        }
-        for (const Refusal& r : s.refusals) {
-            if (r.kernel == k) {
-                for (std::size_t i = 0; i < r.reasons.size(); i++) {
-                    all += text(i == 0 ? "no: " : "      ", r.reasons[i], "\n");
-                }
+    // Several rows of the table share a name; the device tells them apart.
+    const auto title = [](const Backend& b, const Kernel& k) {
+        const char* const device = backend_name(b.device);
+        const bool own = std::strcmp(k.name, device) == 0;
+        return text("  ", k.name, own ? "" : text(" on ", device), ": ");
+    };
+    for (const Backend* b : table) {
+        for (const Kernel& k : b->kernels) {
+            all += title(*b, k);
+            if (b == s.backend && &k == s.kernel) {
+                all +=
+                    text("chosen", s.fallback ? text(" as a fallback, recipe ", s.recipe.name) : "",
+                         "; key tile ", s.choice.key_tile, accumulator_text(s.choice), ", splits ",
+                         s.choice.splits, ", threads ", s.choice.threads, ", workspace ",
+                         s.choice.workspace_bytes, " bytes\n");
+                continue;
+            }
+            const auto refusal =
+                std::find_if(s.refusals.begin(), s.refusals.end(),
+                             [&](const Refusal& r) { return r.backend == b && r.kernel == &k; });
+            const char* lead = "no: ";
+            for (const std::string& reason : refusal->reasons) {
+                all += text(std::exchange(lead, "      "), reason, "\n");
             }
         }
     }
@@ -224,8 +248,9 @@ std::string explain(const quatt_problem& p, const quatt_device& d) {
     return all;
 }
 
-Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_device& d) {
-    Selection s = select(p, d);
+Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_device& d,
+                                        Backends table) {
+    Selection s = select(p, d, table);
     if (!s.status.ok()) {
         return s.status;
     }
@@ -239,10 +264,11 @@ Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_devi
     plan->shape = shape_of(p);
     plan->device = d;
     plan->device.struct_size = sizeof plan->device;
+    plan->backend = s.backend;
     plan->kernel = s.kernel;
     plan->choice = s.choice;
     plan->fallback = s.fallback;
-    if (s.kernel->host) {
+    if (s.backend->host) {
         plan->pool = ThreadPool::shared(s.choice.threads);
     }
     if (s.fallback && p.log != nullptr) {
@@ -268,26 +294,27 @@ std::string describe(const Plan& plan) {
 namespace {
 
 // A host kernel that stands in for a GPU would crash on the GPU's memory.
-Status check_memory([[maybe_unused]] const Plan& plan, [[maybe_unused]] const quatt_tensors& t) {
-#if defined(QUATT_HAVE_CUDA)
-    if (plan.fallback && plan.kernel->host) {
-        for (const auto& [name, x] : {std::pair{"q", &t.q},
-                                      {"k", &t.k},
-                                      {"v", &t.v},
-                                      {"out", &t.out},
-                                      {"lse", &t.lse},
-                                      {"cu_seqlens_q", &t.cu_seqlens_q},
-                                      {"cu_seqlens_k", &t.cu_seqlens_k},
-                                      {"kv_lens", &t.kv_lens},
-                                      {"sink", &t.sink}}) {
-            if (x->dtype != QUATT_NONE && is_device_memory(x->data)) {
+Status check_memory(const Plan& plan, const quatt_tensors& t) {
+    if (!plan.fallback || !plan.backend->host) {
+        return {};
+    }
+    for (const auto& [name, x] : {std::pair{"q", &t.q},
+                                  {"k", &t.k},
+                                  {"v", &t.v},
+                                  {"out", &t.out},
+                                  {"lse", &t.lse},
+                                  {"cu_seqlens_q", &t.cu_seqlens_q},
+                                  {"cu_seqlens_k", &t.cu_seqlens_k},
+                                  {"kv_lens", &t.kv_lens},
+                                  {"sink", &t.sink}}) {
+        for (const Backend* b : backends()) {
+            if (x->dtype != QUATT_NONE && b->owns_memory != nullptr && b->owns_memory(x->data)) {
                 return {QUATT_INVALID_ARGUMENT,
                         text(name, ".data is device memory; the fallback kernel ",
                              plan.kernel->name, " needs memory that the host can read")};
             }
         }
     }
-#endif
     return {};
 }
 

@@ -31,17 +31,46 @@ inline constexpr std::size_t kWorkspaceAlign = 64;
 
 struct Plan;
 
+// A row of the support table.
 struct Kernel {
-    const char* name;
-    quatt_backend backend;
-    bool host;      // runs on the host: workspace and tensors are host memory
-    bool fallback;  // may serve another device where the caller allows it
-    const char *compute, *recipes, *head_dims, *dtypes, *features;
-    void (*refuse)(const quatt_problem& p, const quatt_device& d, Reasons& reasons);
-    Choice (*choose)(const quatt_problem& p, const Shape& s, const quatt_device& d);
+    const char* name = "";  // unique within its backend
+    // What it takes, in words for people.
+    const char* compute = "";
+    const char* recipes = "";
+    const char* head_dims = "";
+    const char* dtypes = "";
+    const char* features = "";
+    // The backend's own description of the row (an instruction-set level, a schedule), so that rows
+    // that differ in data share their functions. Only the backend reads it.
+    const void* variant = nullptr;
+    // Adds every reason why the row cannot take the problem; none: it can.
+    void (*refuse)(const Kernel& row, const quatt_problem& p, const quatt_device& d,
+                   Reasons& reasons) = nullptr;
+    Choice (*choose)(const Kernel& row, const quatt_problem& p, const Shape& s,
+                     const quatt_device& d) = nullptr;
     Status (*run)(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace,
-                  void* stream);
+                  void* stream) = nullptr;
 };
+
+// All that serves one kind of device. The layer that implements it defines it.
+struct Backend {
+    quatt_backend device = QUATT_BACKEND_CPU;
+    bool host = false;      // runs on the host: workspace and tensors are host memory
+    bool fallback = false;  // may serve another device where the caller allows it
+    std::span<const Kernel> kernels = {};  // in order of preference
+    // Where this build has no kernels for the device: how another build gets them.
+    const char* build_option = nullptr;
+    // Why a kernel of this name, which other devices have, is none here; null: nothing to say.
+    const char* (*why_absent)(const char* kernel) = nullptr;
+    // Whether only a device of this kind can read the memory at p; false for null.
+    bool (*owns_memory)(const void* p) = nullptr;
+};
+
+// The support table: backends in order of preference.
+using Backends = std::span<const Backend* const>;
+
+// Those of this build. Kinds of devices that it does not serve are there too, without kernels.
+[[nodiscard]] Backends backends();
 
 // Immutable after make_plan.
 struct Plan {
@@ -49,6 +78,7 @@ struct Plan {
     std::vector<std::int64_t> rows;
     Shape shape;
     quatt_device device{};  // as asked for
+    const Backend* backend = nullptr;
     const Kernel* kernel = nullptr;
     Choice choice;
     bool fallback = false;
@@ -56,12 +86,14 @@ struct Plan {
 };
 
 struct Refusal {
+    const Backend* backend;
     const Kernel* kernel;
     Reasons reasons;
 };
 
 struct Selection {
     Status status;  // not ok: all reasons
+    const Backend* backend = nullptr;
     const Kernel* kernel = nullptr;
     bool fallback = false;
     quatt_recipe recipe{};  // the problem's, or the 16-bit one that a fallback computes instead
@@ -69,11 +101,13 @@ struct Selection {
     std::vector<Refusal> refusals;  // of the kernels that were passed over
 };
 
-[[nodiscard]] std::span<const Kernel* const> kernels();  // in order of preference
-[[nodiscard]] Selection select(const quatt_problem& p, const quatt_device& d);
-[[nodiscard]] std::string explain(const quatt_problem& p, const quatt_device& d);
-[[nodiscard]] Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p,
-                                                      const quatt_device& d);
+// Each takes the table to choose from, so that a test can bring rows of its own.
+[[nodiscard]] Selection select(const quatt_problem& p, const quatt_device& d,
+                               Backends table = backends());
+[[nodiscard]] std::string explain(const quatt_problem& p, const quatt_device& d,
+                                  Backends table = backends());
+[[nodiscard]] Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_device& d,
+                                                      Backends table = backends());
 [[nodiscard]] std::string describe(const Plan& plan);
 [[nodiscard]] Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
                          std::size_t workspace_bytes, void* stream);
@@ -81,17 +115,5 @@ struct Selection {
 // Reasons of QUATT_UNSUPPORTED that hold for every kernel of this version: fields that are room for
 // later.
 void refuse_room(const quatt_problem& p, Reasons& reasons);
-
-// Defined by the backends above this layer; core only knows that they exist.
-extern const Kernel kCpuLevelKernels[6];  // on x86-64: one an instruction-set level
-extern const Kernel kCpuKernel;
-extern const Kernel kReferenceKernel;
-extern const Kernel kEmulateKernel;
-extern const Kernel kSimtWgmmaKernel, kSimtKernel;  // where the executor is built
-extern const Kernel kCudaWgmmaKernel, kCudaKernel, kEmuWgmmaKernel, kEmuKernel;  // where CUDA is
-
-// Whether a pointer leads to memory that only a GPU can read; false for null. Defined beside
-// kCudaKernel.
-[[nodiscard]] bool is_device_memory(const void* p);
 
 }  // namespace quatt::core

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/arena.hpp"
+#include "core/backends.hpp"
 #include "core/device.hpp"
 #include "core/host_call.hpp"
 #include "recipe/attend.hpp"
@@ -41,18 +42,20 @@ struct Layout {
     }
 };
 
-void refuse_emulate(const quatt_problem& p, const quatt_device&, Reasons& reasons) {
+void refuse_emulate(const Kernel&, const quatt_problem& p, const quatt_device&, Reasons& reasons) {
     refuse_all_but(p, {.rows = true, .counters = true}, reasons);
 }
 
-void refuse_reference(const quatt_problem& p, const quatt_device&, Reasons& reasons) {
+void refuse_reference(const Kernel&, const quatt_problem& p, const quatt_device&,
+                      Reasons& reasons) {
     refuse_all_but(p, {.rows = true, .light_mass = true}, reasons);
 }
 
-Choice choose_emulate(const quatt_problem& p, const Shape& s, const quatt_device&) {
+Choice choose_emulate(const Kernel&, const quatt_problem& p, const Shape& s, const quatt_device&) {
     return choose_portable(p, s, true);
 }
-Choice choose_reference(const quatt_problem& p, const Shape& s, const quatt_device&) {
+Choice choose_reference(const Kernel&, const quatt_problem& p, const Shape& s,
+                        const quatt_device&) {
     return choose_portable(p, s, false);
 }
 
@@ -64,7 +67,29 @@ Status run_reference_kernel(const Plan& plan, const quatt_tensors& t, std::span<
     return run_reference(plan, t, w);
 }
 
-constexpr const char* kDtypes = "q, k, v: f32 bf16 f16 e4m3 in any mix; out: bf16 f16 f32";
+constexpr Kernel kEmulate{
+    .name = "emulate",
+    .recipes = "any",
+    .head_dims = kHostHeadDims,
+    .dtypes = kHostDtypes,
+    .features =
+        "dense packed causal window gqa lse sink descale kv_lens splits key_tile zero_tail "
+        "rows counters",
+    .refuse = refuse_emulate,
+    .choose = choose_emulate,
+    .run = run_emulate_kernel,
+};
+
+constexpr Kernel kReference{
+    .name = "reference",
+    .recipes = "exact (any recipe is ignored)",
+    .head_dims = kHostHeadDims,
+    .dtypes = kHostDtypes,
+    .features = "dense packed causal window gqa lse sink descale kv_lens zero_tail rows light_mass",
+    .refuse = refuse_reference,
+    .choose = choose_reference,
+    .run = run_reference_kernel,
+};
 
 }  // namespace
 
@@ -156,32 +181,15 @@ Status run_reference(const Plan& plan, const quatt_tensors& t, std::span<std::by
     return {};
 }
 
-const Kernel kEmulateKernel = {"emulate",
-                               QUATT_BACKEND_EMULATE,
-                               true,
-                               false,
-                               "",
-                               "any",
-                               "1..256",
-                               kDtypes,
-                               "dense packed causal window gqa lse sink descale kv_lens splits "
-                               "key_tile zero_tail rows counters",
-                               refuse_emulate,
-                               choose_emulate,
-                               run_emulate_kernel};
-
-const Kernel kReferenceKernel = {
-    "reference",
-    QUATT_BACKEND_REFERENCE,
-    true,
-    false,
-    "",
-    "exact (any recipe is ignored)",
-    "1..256",
-    kDtypes,
-    "dense packed causal window gqa lse sink descale kv_lens zero_tail rows light_mass",
-    refuse_reference,
-    choose_reference,
-    run_reference_kernel};
+constinit const Backend kEmulateBackend{
+    .device = QUATT_BACKEND_EMULATE,
+    .host = true,
+    .kernels = {&kEmulate, 1},
+};
+constinit const Backend kReferenceBackend{
+    .device = QUATT_BACKEND_REFERENCE,
+    .host = true,
+    .kernels = {&kReference, 1},
+};
 
 }  // namespace quatt::core

@@ -7,6 +7,11 @@
 
 namespace quatt::core {
 
+// What every host kernel takes, in the words of the support table.
+inline constexpr const char* kHostHeadDims = "1..256";
+inline constexpr const char* kHostDtypes =
+    "q, k, v: f32 bf16 f16 e4m3 in any mix; out: bf16 f16 f32";
+
 // Fields that exist for tests and measurements.
 struct TestFields {
     bool rows = false, light_mass = false, counters = false;

@@ -14,6 +14,18 @@
 namespace quatt::cpu {
 namespace {
 
+// vdpbf16ps has twice the rate of fp32 FMA on Zen 5, half of it on Intel (docs/perf/cpu.md).
+bool bf16_is_fast() {
+    return __builtin_cpu_is("amd") != 0;
+}
+
+// bf16 holds every code, times its UE4M3 scale where there is one.
+bool exact_in_bf16(quatt_format f) {
+    return f == QUATT_FORMAT_BF16 || f == QUATT_FORMAT_E4M3 || f == QUATT_FORMAT_E2M1;
+}
+
+}  // namespace
+
 bool has_avx2() {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
@@ -24,21 +36,17 @@ bool has_avx512() {
            __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
            __builtin_cpu_supports("avx512vl") != 0;
 }
-bool has_vnni() {
+bool has_avx512_vnni() {
     return has_avx512() && __builtin_cpu_supports("avx512vnni") != 0;
 }
-bool has_bf16() {
-    return has_vnni() && __builtin_cpu_supports("avx512bf16") != 0;
+bool has_avx512_bf16() {
+    return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16") != 0;
 }
-bool has_fp16() {
-    return has_vnni() && core::cpu_has_avx512_fp16();
+bool has_avx512_fp16() {
+    return has_avx512_vnni() && core::cpu_has_avx512_fp16();
 }
 bool has_amx() {
-    return has_bf16() && core::cpu_has_amx();
-}
-
-std::string nothing_to_ask() {
-    return {};
+    return has_avx512_bf16() && core::cpu_has_amx();
 }
 
 // Linux keeps the 8 KB of AMX's tiles for a process that asked for them (since 5.16,
@@ -60,49 +68,15 @@ std::string ask_for_tiles() {
 #endif
 }
 
-bool always(const quatt_recipe&) {
-    return true;
-}
-// vdpbf16ps has twice the rate of fp32 FMA on Zen 5, half of it on Intel (docs/perf/cpu.md).
-bool bf16_is_fast() {
-    return __builtin_cpu_is("amd") != 0;
-}
-bool bf16_is_best(const quatt_recipe&) {
-    return bf16_is_fast();
+bool if_it_uses_tiles(const Level& level, const quatt_recipe& r) {
+    return scores_product(r, level) != Product::kF32 || values_product(r, level) != Product::kF32;
 }
 // A fast vdpbf16ps has the rate of FP16 FMA, takes more formats and sums in fp32.
-bool f16_is_best(const quatt_recipe&) {
-    return !(has_bf16() && bf16_is_fast());
+bool if_bf16_is_slow(const Level&, const quatt_recipe&) {
+    return !(has_avx512_bf16() && bf16_is_fast());
 }
-bool uses_tiles(const quatt_recipe& r) {
-    const Level& amx = levels()[0];
-    return scores_product(r, amx) != Product::kF32 || values_product(r, amx) != Product::kF32;
-}
-
-// bf16 holds every code, times its UE4M3 scale where there is one.
-bool exact_in_bf16(quatt_format f) {
-    return f == QUATT_FORMAT_BF16 || f == QUATT_FORMAT_E4M3 || f == QUATT_FORMAT_E2M1;
-}
-
-}  // namespace
-
-const std::array<Level, 6>& levels() {
-    static constexpr std::array<Level, 6> kLevels = {{
-        {"cpu_amx",
-         "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512BF16 AMX-TILE AMX-INT8 AMX-BF16",
-         &kAmxKernels, true, true, false, has_amx, ask_for_tiles, uses_tiles},
-        {"cpu_avx512_fp16", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512FP16",
-         &kAvx512Fp16Kernels, true, false, true, has_fp16, nothing_to_ask, f16_is_best},
-        {"cpu_avx512_bf16", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512BF16",
-         &kAvx512Bf16Kernels, true, true, false, has_bf16, nothing_to_ask, bf16_is_best},
-        {"cpu_avx512_vnni", "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI", &kAvx512VnniKernels,
-         true, false, false, has_vnni, nothing_to_ask, always},
-        {"cpu_avx512", "AVX512F AVX512BW AVX512DQ AVX512VL", &kAvx512Kernels, false, false, false,
-         has_avx512, nothing_to_ask, always},
-        {"cpu_avx2", "AVX2 FMA F16C", &kAvx2Kernels, false, false, false, has_avx2, nothing_to_ask,
-         always},
-    }};
-    return kLevels;
+bool if_bf16_is_fast(const Level&, const quatt_recipe&) {
+    return bf16_is_fast();
 }
 
 Product scores_product(const quatt_recipe& r, const Level& level) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <string_view>
 
 #include "core/device.hpp"
 #include "core/portable.hpp"
@@ -59,18 +61,49 @@ Recipe recipe_of(const quatt_recipe& r) {
                                              : Recipe::kBf16;
 }
 
-// `recipes`: the names that the kernel has, `all` in words.
-void refuse(const quatt_problem& p, std::initializer_list<const char*> recipes, const char* all,
-            Reasons& reasons) {
+const ScheduleRow& schedule_of(const core::Kernel& row) {
+    return *static_cast<const ScheduleRow*>(row.variant);
+}
+
+// `words`: of the support table, with spaces between them.
+bool is_among(std::string_view words, std::string_view word) {
+    for (std::size_t end = 0; !words.empty(); words.remove_prefix(end)) {
+        end = std::min(words.find(' '), words.size());
+        if (words.substr(0, end) == word) {
+            return true;
+        }
+        end = std::min(end + 1, words.size());
+    }
+    return false;
+}
+
+// The same words with commas.
+std::string listed(std::string_view words) {
+    std::string all;
+    for (const char c : words) {
+        all += c == ' ' ? ", " : std::string(1, c);
+    }
+    return all;
+}
+
+}  // namespace
+
+void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_device& d,
+                Reasons& reasons) {
+    const ScheduleRow& schedule = schedule_of(row);
+    const std::string compute = text(d.compute_major, ".", d.compute_minor);
+    if (!is_among(schedule.compute, compute)) {
+        reasons.push_back(text("compute capability is ", compute, "; ", schedule.name, " is for ",
+                               listed(schedule.compute)));
+    }
     core::refuse_all_but(p, {}, reasons);
     const quatt_tensors& t = p.tensors;
     const quatt_recipe* named = recipe::find_recipe(p.recipe.name);
     const bool known = named != nullptr && recipe::same_arithmetic(*named, p.recipe) &&
-                       std::any_of(recipes.begin(), recipes.end(), [&](const char* name) {
-                           return std::strcmp(named->name, name) == 0;
-                       });
+                       is_among(schedule.recipes, named->name);
     if (!known) {
-        reasons.push_back(text("recipe is \"", p.recipe.name, "\"; this kernel has ", all));
+        reasons.push_back(text("recipe is \"", p.recipe.name, "\"; this kernel has ",
+                               listed(schedule.recipes), ", as named"));
     }
     const bool same = t.q.dtype == t.k.dtype && t.q.dtype == t.v.dtype &&
                       (t.q.dtype == QUATT_BF16 || t.q.dtype == QUATT_F16);
@@ -112,8 +145,6 @@ void refuse(const quatt_problem& p, std::initializer_list<const char*> recipes, 
                                kMaxCount));
     }
 }
-
-}  // namespace
 
 Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d,
                const quatt_tensors& t) {
@@ -161,25 +192,10 @@ Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d,
     return c;
 }
 
-void refuse_gpu(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
-    const int arch = d.compute_major * 10 + d.compute_minor;
-    if (arch != 90 && arch != 120 && arch != 121) {
-        reasons.push_back(text("compute capability is ", d.compute_major, ".", d.compute_minor,
-                               "; this build has ", kCompute));
-    }
-    refuse(p, {"bf16", "f16", "fp8"}, "bf16, f16 and fp8, as they are", reasons);
-}
-
-void refuse_wgmma(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
-    if (d.compute_major != 9 || d.compute_minor != 0) {
-        reasons.push_back(text("compute capability is ", d.compute_major, ".", d.compute_minor,
-                               "; wgmma needs 9.0"));
-    }
-    refuse(p, {"fp8"}, "fp8, as it is", reasons);
-}
-
-Choice choose_gpu(const quatt_problem& p, const Shape& s, const quatt_device& d) {
+Choice choose_gpu(const core::Kernel& row, const quatt_problem& p, const Shape& s,
+                  const quatt_device& d) {
     Choice c;
+    c.accumulator = schedule_of(row).accumulator;
     c.threads =
         d.backend == QUATT_BACKEND_SIMT ? (p.threads != 0 ? p.threads : core::cpu_count()) : 1;
     c.workspace_bytes = Workspace(make_call(p, s, d, p.tensors)).bytes;
@@ -187,14 +203,8 @@ Choice choose_gpu(const quatt_problem& p, const Shape& s, const quatt_device& d)
     return c;
 }
 
-Choice choose_wgmma(const quatt_problem& p, const Shape& s, const quatt_device& d) {
-    Choice c = choose_gpu(p, s, d);
-    c.accumulator = QUATT_ACCUMULATOR_HOPPER;
-    return c;
-}
-
 Status prepare_call(const core::Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace,
-                    Schedule schedule, Call& call) {
+                    Call& call) {
     // The plan was made for the alignment of its own pointers, or for 16 bytes where it had none.
     const quatt_device& d = plan.choice.device;
     const Call planned = make_call(plan.problem, plan.shape, d, plan.problem.tensors);
@@ -204,7 +214,7 @@ Status prepare_call(const core::Plan& plan, const quatt_tensors& t, std::span<st
                 text("q, k or v is less aligned than the plan was made for; make the plan with "
                      "these pointers, or align them to 16 bytes")};
     }
-    call.schedule = schedule;
+    call.schedule = schedule_of(*plan.kernel).schedule;
     call.is_direct = planned.is_direct;
     call.workspace = workspace.data();
     return {};

@@ -1,52 +1,90 @@
 // What the three GPU devices (cuda, emu, simt) share on the host.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
 #include "core/kernel.hpp"
 #include "cuda/call.hpp"
 
 namespace quatt::cuda {
 
-// Compute capabilities that the kernels are built for.
-inline constexpr const char* kCompute = "9.0 12.0 12.1";
+// One way to compute attention on a GPU: a row of the support table on each GPU device.
+struct ScheduleRow {
+    Schedule schedule;
+    const char* name;
+    const char* compute;  // compute capabilities, as in the table
+    const char* recipes;  // names, as in the table; all as they are
+    const char* dtypes;
+    std::int32_t accumulator;  // with it and a key tile of 64, `emulate` gives the same codes
+    // Why other GPUs cannot emulate its instructions; null: they can, and emu has it.
+    const char* not_emulated = nullptr;
+};
 
-// Rows of the support table.
-using Refuse = void (*)(const quatt_problem& p, const quatt_device& d, core::Reasons& reasons);
-using Choose = core::Choice (*)(const quatt_problem& p, const core::Shape& s,
-                                const quatt_device& d);
-using Run = Status (*)(const core::Plan& plan, const quatt_tensors& tensors,
-                       std::span<std::byte> workspace, void* stream);
-[[nodiscard]] constexpr core::Kernel gpu_row(const char* name, quatt_backend backend,
-                                             const char* compute, const char* recipes,
-                                             const char* dtypes, Refuse refuse, Choose choose,
-                                             Run run) {
-    return {name,     backend, backend == QUATT_BACKEND_SIMT,
-            false,    compute, recipes,
-            "1..128", dtypes,  "dense packed causal gqa lse kv_lens zero_tail status_word",
-            refuse,   choose,  run};
-}
-[[nodiscard]] constexpr core::Kernel warp_mma_row(quatt_backend backend, Refuse refuse,
-                                                  Choose choose, Run run) {
-    return gpu_row("warp_mma", backend, kCompute, "bf16 f16 fp8",
-                   "q, k, v: all bf16 or all f16 (bf16 and f16: their own); out: bf16 f16 f32",
-                   refuse, choose, run);
-}
-// Its accumulators are Hopper's: accumulator=hopper with key_tile=64 is its emulation.
-[[nodiscard]] constexpr core::Kernel wgmma_row(quatt_backend backend, Refuse refuse, Choose choose,
-                                               Run run) {
-    return gpu_row("wgmma", backend, "9.0", "fp8",
-                   "q, k, v: all bf16 or all f16; out: bf16 f16 f32", refuse, choose, run);
+// In order of preference.
+inline constexpr std::array kSchedules = {
+    ScheduleRow{
+        .schedule = Schedule::kWgmma,
+        .name = "wgmma",
+        .compute = "9.0",
+        .recipes = "fp8",
+        .dtypes = "q, k, v: all bf16 or all f16; out: bf16 f16 f32",
+        .accumulator = QUATT_ACCUMULATOR_HOPPER,
+        // A warpgroup's accumulators and its products under way have no counterpart elsewhere.
+        .not_emulated = "wgmma cannot be emulated on another GPU; simt:sm_90a runs it on the CPU",
+    },
+    ScheduleRow{
+        .schedule = Schedule::kWarpMma,
+        .name = "warp_mma",
+        .compute = "9.0 12.0 12.1",
+        .recipes = "bf16 f16 fp8",
+        .dtypes = "q, k, v: all bf16 or all f16 (bf16 and f16: their own); out: bf16 f16 f32",
+        .accumulator = QUATT_ACCUMULATOR_FP32,
+    },
+};
+
+[[nodiscard]] constexpr bool is_on(const ScheduleRow& s, quatt_backend device) {
+    return device != QUATT_BACKEND_EMU || s.not_emulated == nullptr;
 }
 
-void refuse_gpu(const quatt_problem& p, const quatt_device& d, core::Reasons& reasons);
-[[nodiscard]] core::Choice choose_gpu(const quatt_problem& p, const core::Shape& s,
-                                      const quatt_device& d);
-void refuse_wgmma(const quatt_problem& p, const quatt_device& d, core::Reasons& reasons);
-[[nodiscard]] core::Choice choose_wgmma(const quatt_problem& p, const core::Shape& s,
-                                        const quatt_device& d);
+// The rows of a device: one a schedule that it has.
+template <quatt_backend kDevice>
+[[nodiscard]] constexpr auto gpu_rows(decltype(core::Kernel::refuse) refuse,
+                                      decltype(core::Kernel::choose) choose,
+                                      decltype(core::Kernel::run) run) {
+    constexpr auto count = std::count_if(kSchedules.begin(), kSchedules.end(),
+                                         [](const ScheduleRow& s) { return is_on(s, kDevice); });
+    std::array<core::Kernel, static_cast<std::size_t>(count)> rows;
+    std::size_t n = 0;
+    for (const ScheduleRow& s : kSchedules) {
+        if (is_on(s, kDevice)) {
+            rows[n++] = {
+                .name = s.name,
+                .compute = s.compute,
+                .recipes = s.recipes,
+                .head_dims = "1..128",
+                .dtypes = s.dtypes,
+                .features = "dense packed causal gqa lse kv_lens zero_tail status_word",
+                .variant = &s,
+                .refuse = refuse,
+                .choose = choose,
+                .run = run,
+            };
+        }
+    }
+    return rows;
+}
+
+// Functions of a row whose variant is a ScheduleRow. The device's compute capability is known.
+void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_device& d,
+                core::Reasons& reasons);
+[[nodiscard]] core::Choice choose_gpu(const core::Kernel& row, const quatt_problem& p,
+                                      const core::Shape& s, const quatt_device& d);
 [[nodiscard]] Call make_call(const quatt_problem& p, const core::Shape& s, const quatt_device& d,
                              const quatt_tensors& t);
 // The call of a plan with these tensors; refuses tensors that are less aligned than the plan's.
 [[nodiscard]] Status prepare_call(const core::Plan& plan, const quatt_tensors& t,
-                                  std::span<std::byte> workspace, Schedule schedule, Call& call);
+                                  std::span<std::byte> workspace, Call& call);
 
 }  // namespace quatt::cuda

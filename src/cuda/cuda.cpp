@@ -1,4 +1,7 @@
 // Devices `cuda[:N]` and `emu:ARCH[:N]` in the support table.
+#include <cstring>
+
+#include "core/backends.hpp"
 #include "core/device.hpp"
 #include "cuda/backend.hpp"
 #include "cuda/native.hpp"
@@ -18,34 +21,24 @@ quatt_device resolved(quatt_device d) {
     return d;
 }
 
-template <auto Refuse>
-void refuse(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
+void refuse(const Kernel& row, const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
     const quatt_device r = resolved(d);
     if (r.compute_major == 0) {
         reasons.push_back(text("there is no CUDA device ", d.ordinal,
                                ", and the compute capability is not given"));
         return;
     }
-    Refuse(p, r, reasons);
+    cuda::refuse_gpu(row, p, r, reasons);
 }
 
-template <auto Choose>
-Choice choose(const quatt_problem& p, const Shape& s, const quatt_device& d) {
-    return Choose(p, s, resolved(d));
+Choice choose(const Kernel& row, const quatt_problem& p, const Shape& s, const quatt_device& d) {
+    return cuda::choose_gpu(row, p, s, resolved(d));
 }
 
-// An emulated body exists for a warp's own instructions only: a warpgroup's accumulators and its
-// products under way have no counterpart elsewhere.
-void refuse_emulated_wgmma(const quatt_problem& p, const quatt_device& d, Reasons& reasons) {
-    reasons.push_back("wgmma cannot be emulated on another GPU; simt:sm_90a runs it on the CPU");
-    cuda::refuse_wgmma(p, d, reasons);
-}
-
-template <cuda::Schedule Schedule>
 Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace,
                   void* stream) {
     cuda::Call call{};
-    if (Status s = cuda::prepare_call(plan, t, workspace, Schedule, call); !s.ok()) {
+    if (Status s = cuda::prepare_call(plan, t, workspace, call); !s.ok()) {
         return s;
     }
     const cuda::NativeResult r = cuda::run_native(call, plan.choice.device.ordinal, stream);
@@ -55,23 +48,29 @@ Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte>
     return {};
 }
 
-}  // namespace
-
-bool is_device_memory(const void* p) {
-    return cuda::is_native_memory(p);
+const char* why_not_emulated(const char* kernel) {
+    for (const cuda::ScheduleRow& s : cuda::kSchedules) {
+        if (std::strcmp(s.name, kernel) == 0) {
+            return s.not_emulated;
+        }
+    }
+    return nullptr;
 }
 
-constinit const Kernel kCudaWgmmaKernel =
-    cuda::wgmma_row(QUATT_BACKEND_CUDA, refuse<cuda::refuse_wgmma>, choose<cuda::choose_wgmma>,
-                    run_native<cuda::Schedule::kWgmma>);
-constinit const Kernel kCudaKernel =
-    cuda::warp_mma_row(QUATT_BACKEND_CUDA, refuse<cuda::refuse_gpu>, choose<cuda::choose_gpu>,
-                       run_native<cuda::Schedule::kWarpMma>);
-constinit const Kernel kEmuWgmmaKernel =
-    cuda::wgmma_row(QUATT_BACKEND_EMU, refuse<refuse_emulated_wgmma>, choose<cuda::choose_wgmma>,
-                    run_native<cuda::Schedule::kWgmma>);
-constinit const Kernel kEmuKernel =
-    cuda::warp_mma_row(QUATT_BACKEND_EMU, refuse<cuda::refuse_gpu>, choose<cuda::choose_gpu>,
-                       run_native<cuda::Schedule::kWarpMma>);
+constexpr auto kCudaRows = cuda::gpu_rows<QUATT_BACKEND_CUDA>(refuse, choose, run_native);
+constexpr auto kEmuRows = cuda::gpu_rows<QUATT_BACKEND_EMU>(refuse, choose, run_native);
+
+}  // namespace
+
+constinit const Backend kCudaBackend{
+    .device = QUATT_BACKEND_CUDA,
+    .kernels = kCudaRows,
+    .owns_memory = cuda::is_native_memory,
+};
+constinit const Backend kEmuBackend{
+    .device = QUATT_BACKEND_EMU,
+    .kernels = kEmuRows,
+    .why_absent = why_not_emulated,
+};
 
 }  // namespace quatt::core

@@ -2,6 +2,7 @@
 // by itself.
 #include <algorithm>
 
+#include "core/backends.hpp"
 #include "core/host_call.hpp"
 #include "cuda/backend.hpp"
 #include "cuda/chain.cuh"
@@ -36,7 +37,6 @@ namespace {
 constexpr std::int32_t kBlocks =
     2;  // of a persistent grid: few, so that a block takes several items
 
-template <cuda::Schedule Schedule>
 Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace, void*) {
     Reasons reasons;
     check_host_copies(t, plan.shape, reasons);
@@ -44,7 +44,7 @@ Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w
         return {QUATT_INVALID_ARGUMENT, join(reasons)};
     }
     cuda::Call call{};
-    if (Status s = cuda::prepare_call(plan, t, workspace, Schedule, call); !s.ok()) {
+    if (Status s = cuda::prepare_call(plan, t, workspace, call); !s.ok()) {
         return s;
     }
     call.blocks = kBlocks;
@@ -62,11 +62,15 @@ Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w
     return {QUATT_INTERNAL, message};
 }
 
+constexpr auto kRows =
+    cuda::gpu_rows<QUATT_BACKEND_SIMT>(cuda::refuse_gpu, cuda::choose_gpu, run_simt);
+
 }  // namespace
 
-constinit const Kernel kSimtWgmmaKernel = cuda::wgmma_row(
-    QUATT_BACKEND_SIMT, cuda::refuse_wgmma, cuda::choose_wgmma, run_simt<cuda::Schedule::kWgmma>);
-constinit const Kernel kSimtKernel = cuda::warp_mma_row(
-    QUATT_BACKEND_SIMT, cuda::refuse_gpu, cuda::choose_gpu, run_simt<cuda::Schedule::kWarpMma>);
+constinit const Backend kSimtBackend{
+    .device = QUATT_BACKEND_SIMT,
+    .host = true,
+    .kernels = kRows,
+};
 
 }  // namespace quatt::core

@@ -347,6 +347,23 @@ TEST(SupportTable, NamesItsKernels) {
     }
 }
 
+// A kind of device without any kernel: the message says which build has some.
+TEST(SupportTable, ADeviceOutsideThisBuildNamesTheBuildOption) {
+    Case c(small());
+    for (const auto& [device, kind, option] : {std::tuple{"cuda", "cuda", "QUATT_CUDA=ON"},
+                                               {"emu:sm_90", "emu", "QUATT_CUDA=ON"},
+                                               {"simt:sm_90a", "simt", "QUATT_SIMT=ON"}}) {
+        Problem p = c.problem({"cpu", "nvfp4"});
+        for (const char* kernel : std::array<const char*, 2>{nullptr, "wgmma"}) {
+            p.kernel = kernel;
+            const auto answer = query(p, device);
+            ASSERT_FALSE(answer.ok()) << device << ": no GPU kernel has this recipe";
+            EXPECT_EQ(contains(answer.status().message(), option), !serves(kind))
+                << answer.status().message();
+        }
+    }
+}
+
 // Recipe fp8 on Hopper: wgmma comes first, warp_mma stays within reach; elsewhere there is
 // warp_mma.
 TEST(SupportTable, HopperHasItsOwnFp8Kernel) {
@@ -377,7 +394,7 @@ TEST(SupportTable, HopperHasItsOwnFp8Kernel) {
         Problem wide = c.problem();  // bf16
         EXPECT_STREQ(query(wide, d)->kernel, "warp_mma");
         wide.kernel = "wgmma";
-        EXPECT_TRUE(contains(query(wide, d).status().message(), "this kernel has fp8, as it is"));
+        EXPECT_TRUE(contains(query(wide, d).status().message(), "this kernel has fp8, as named"));
     }
     Device other("cuda");
     other.compute_major = 12;
@@ -392,8 +409,11 @@ TEST(SupportTable, HopperHasItsOwnFp8Kernel) {
         p.kernel = "wgmma";
         const std::string why = query(p, d).status().message();
         EXPECT_TRUE(contains(why, d.backend == QUATT_BACKEND_EMU ? "wgmma cannot be emulated"
-                                                                 : "12.0; wgmma needs 9.0"))
+                                                                 : "12.0; wgmma is for 9.0"))
             << why;
+        // What can never be on a device is no row of the table.
+        p.kernel = nullptr;
+        EXPECT_FALSE(contains(explain(p, d), "wgmma on emu")) << explain(p, d);
     }
     // What equals it.
     Problem p = c.problem({"emulate", "fp8"});

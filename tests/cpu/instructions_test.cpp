@@ -132,12 +132,13 @@ protected:
     // Why a body cannot run here; empty: it can.
     [[nodiscard]] static std::string missing(const char* kernel) {
         const cpu::Level* level = emulated_level("cpu_avx512_fp16_emulated");
-        for (const cpu::Level& row : cpu::levels()) {
+        for (const cpu::Level& row : cpu::kLevels) {
             level = native() && std::strcmp(row.kernel, kernel) == 0 ? &row : level;
         }
         return !level->supported()
                    ? "needs " + std::string(level->needs) + "; this CPU has " + quatt_cpu_features()
-                   : level->permission();
+               : level->permission != nullptr ? level->permission()
+                                              : "";
     }
 };
 
@@ -354,7 +355,7 @@ TEST_P(Instruction, TileDotOfBf16FlushesAndRoundsAsTheManualSays) {
 
 // The refusal of the system is a reason that explain can print.
 TEST(Permission, OfAmxIsRefusedWithAReasonWhereThereIsNoAmx) {
-    const cpu::Level& amx = cpu::levels()[0];
+    const cpu::Level& amx = cpu::kLevels[0];
     ASSERT_STREQ(amx.kernel, "cpu_amx");
     if (amx.supported()) {
         GTEST_SKIP() << "this CPU has AMX";
