@@ -1,22 +1,61 @@
-# Sets QUATT_HAVE_CUDA, and enables the CUDA language where it is set.
+# Sets QUATT_HAVE_CUDA, and enables the CUDA language where it is set. With it:
+#   QUATT_CUDA_COMPUTE   compute capabilities that the kernels are compiled for, as in the support table: "9.0 12.0 12.1"
+#   QUATT_CUDA_GENCODE   nvcc's options for QUATT_CUDA_ARCHITECTURES, for target_compile_options
 
-set(QUATT_CUDA_ARCHITECTURES "80-real;90a-real;120-real" CACHE STRING
-    "CUDA architectures to compile for (CMake's CUDA_ARCHITECTURES)")
+# Each with the compute capabilities of its GPUs, and the first CUDA toolkit that knows it.
+set(quatt_known_architectures 90a 120f)
+set(quatt_compute_90a "9.0")
+set(quatt_toolkit_90a 12.0)
+set(quatt_compute_120f "12.0 12.1")
+set(quatt_toolkit_120f 12.9)
+set(QUATT_CUDA_ARCHITECTURES "${quatt_known_architectures}" CACHE STRING
+    "GPUs to compile kernels for, a list of 90a (compute capability 9.0) and 120f (12.0 and 12.1)")
+
+function(quatt_check_architectures)
+    set(allowed "it is a list of 90a (compute capability 9.0) and 120f (12.0 and 12.1)")
+    if("${QUATT_CUDA_ARCHITECTURES}" STREQUAL "")
+        message(FATAL_ERROR "QUATT_CUDA_ARCHITECTURES is empty; ${allowed}. Without kernels for GPUs: -DQUATT_CUDA=OFF")
+    endif()
+    foreach(architecture IN LISTS QUATT_CUDA_ARCHITECTURES)
+        if(NOT architecture IN_LIST quatt_known_architectures)
+            message(FATAL_ERROR "QUATT_CUDA_ARCHITECTURES has \"${architecture}\", for which there are no kernels; ${allowed}")
+        endif()
+    endforeach()
+endfunction()
 
 set(QUATT_HAVE_CUDA OFF)
+set(QUATT_CUDA_COMPUTE "")
+set(QUATT_CUDA_GENCODE "")
 if(QUATT_CUDA STREQUAL "AUTO" OR QUATT_CUDA)
     # The toolkit's installer does not put nvcc on the PATH.
     find_program(QUATT_NVCC nvcc PATHS /usr/local/cuda/bin)
     mark_as_advanced(QUATT_NVCC)
     if(QUATT_NVCC)
+        quatt_check_architectures()
         if(NOT CMAKE_CUDA_COMPILER)
             set(CMAKE_CUDA_COMPILER "${QUATT_NVCC}" CACHE FILEPATH "CUDA compiler")
         endif()
-        set(CMAKE_CUDA_ARCHITECTURES ${QUATT_CUDA_ARCHITECTURES})
+        # NOTE: CMake 3.25 knows neither nvcc's C++20 nor 120f, so architectures go by as options.
+        set(CMAKE_CUDA_ARCHITECTURES OFF)
         enable_language(CUDA)
         set(QUATT_HAVE_CUDA ON)
+        set(quatt_architectures "${QUATT_CUDA_ARCHITECTURES}")
+        list(REMOVE_DUPLICATES quatt_architectures)
+        foreach(architecture IN LISTS quatt_architectures)
+            if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS "${quatt_toolkit_${architecture}}")
+                message(FATAL_ERROR "${architecture} of QUATT_CUDA_ARCHITECTURES needs CUDA ${quatt_toolkit_${architecture}}; "
+                    "${CMAKE_CUDA_COMPILER} is ${CMAKE_CUDA_COMPILER_VERSION}")
+            endif()
+            list(APPEND QUATT_CUDA_GENCODE "SHELL:-gencode arch=compute_${architecture},code=sm_${architecture}")
+            list(APPEND QUATT_CUDA_COMPUTE "${quatt_compute_${architecture}}")
+        endforeach()
+        list(JOIN QUATT_CUDA_COMPUTE " " QUATT_CUDA_COMPUTE)
     elseif(NOT QUATT_CUDA STREQUAL "AUTO")
         message(FATAL_ERROR "QUATT_CUDA is ON, but nvcc was found neither on the PATH nor in /usr/local/cuda/bin")
     endif()
 endif()
-message(STATUS "quatt: CUDA ${QUATT_HAVE_CUDA} (QUATT_CUDA=${QUATT_CUDA})")
+if(QUATT_HAVE_CUDA)
+    message(STATUS "quatt: CUDA ON for compute capability ${QUATT_CUDA_COMPUTE} (QUATT_CUDA=${QUATT_CUDA})")
+else()
+    message(STATUS "quatt: CUDA OFF (QUATT_CUDA=${QUATT_CUDA})")
+endif()

@@ -65,18 +65,6 @@ const ScheduleRow& schedule_of(const core::Kernel& row) {
     return *static_cast<const ScheduleRow*>(row.variant);
 }
 
-// `words`: of the support table, with spaces between them.
-bool is_among(std::string_view words, std::string_view word) {
-    for (std::size_t end = 0; !words.empty(); words.remove_prefix(end)) {
-        end = std::min(words.find(' '), words.size());
-        if (words.substr(0, end) == word) {
-            return true;
-        }
-        end = std::min(end + 1, words.size());
-    }
-    return false;
-}
-
 // The same words with commas.
 std::string listed(std::string_view words) {
     std::string all;

@@ -4,11 +4,24 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string_view>
 
 #include "core/kernel.hpp"
 #include "cuda/call.hpp"
 
 namespace quatt::cuda {
+
+// `words`: of the support table, with spaces between them.
+[[nodiscard]] constexpr bool is_among(std::string_view words, std::string_view word) {
+    for (std::size_t end = 0; !words.empty(); words.remove_prefix(end)) {
+        end = std::min(words.find(' '), words.size());
+        if (words.substr(0, end) == word) {
+            return true;
+        }
+        end = std::min(end + 1, words.size());
+    }
+    return false;
+}
 
 // One way to compute attention on a GPU: a row of the support table on each GPU device.
 struct ScheduleRow {

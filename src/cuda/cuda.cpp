@@ -1,5 +1,8 @@
 // Devices `cuda[:N]` and `emu:ARCH[:N]` in the support table.
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <string_view>
 
 #include "core/backends.hpp"
 #include "core/device.hpp"
@@ -8,6 +11,28 @@
 
 namespace quatt::core {
 namespace {
+
+// Compute capabilities that this build has machine code for (QUATT_CUDA_ARCHITECTURES).
+constexpr std::string_view kBuilt = QUATT_CUDA_COMPUTE;
+
+// Of each schedule those that it is for.
+constexpr auto kBuiltCompute = [] {
+    std::array<std::array<char, kBuilt.size() + 1>, cuda::kSchedules.size()> all{};
+    for (std::size_t i = 0; i < all.size(); i++) {
+        std::size_t length = 0;
+        for (std::size_t at = 0, end = 0; at < kBuilt.size(); at = end + 1) {
+            end = std::min(kBuilt.find(' ', at), kBuilt.size());
+            const std::string_view one = kBuilt.substr(at, end - at);
+            if (cuda::is_among(cuda::kSchedules[i].compute, one)) {
+                if (length > 0) {
+                    all[i][length++] = ' ';
+                }
+                length += one.copy(&all[i][length], one.size());
+            }
+        }
+    }
+    return all;
+}();
 
 // Where the caller did not say which GPU it is, the driver is asked.
 quatt_device resolved(quatt_device d) {
@@ -27,6 +52,21 @@ void refuse(const Kernel& row, const quatt_problem& p, const quatt_device& d, Re
         reasons.push_back(text("there is no CUDA device ", d.ordinal,
                                ", and the compute capability is not given"));
         return;
+    }
+    // Code of the GPU that runs it: emu's is another one than it emulates, and where there is none
+    // the question stays open.
+    const bool is_emu = d.backend == QUATT_BACKEND_EMU;
+    cuda::NativeDevice gpu{10 * r.compute_major + r.compute_minor, 0};
+    if (!is_emu || cuda::find_native_device(d.ordinal, gpu)) {
+        const std::string compute = text(gpu.compute / 10, ".", gpu.compute % 10);
+        const auto& schedule = *static_cast<const cuda::ScheduleRow*>(row.variant);
+        // Of a GPU that the schedule is not for, refuse_gpu speaks.
+        if (!cuda::is_among(kBuilt, compute) &&
+            (is_emu || cuda::is_among(schedule.compute, compute))) {
+            reasons.push_back(text("compute capability of GPU ", d.ordinal, " is ", compute,
+                                   "; this build has code for ", kBuilt,
+                                   " (CMake option QUATT_CUDA_ARCHITECTURES)"));
+        }
     }
     cuda::refuse_gpu(row, p, r, reasons);
 }
@@ -57,7 +97,14 @@ const char* why_not_emulated(const char* kernel) {
     return nullptr;
 }
 
-constexpr auto kCudaRows = cuda::gpu_rows<QUATT_BACKEND_CUDA>(refuse, choose, run_native);
+constexpr auto kCudaRows = [] {
+    auto rows = cuda::gpu_rows<QUATT_BACKEND_CUDA>(refuse, choose, run_native);
+    static_assert(rows.size() == kBuiltCompute.size());
+    for (std::size_t i = 0; i < rows.size(); i++) {
+        rows[i].compute = kBuiltCompute[i].data();
+    }
+    return rows;
+}();
 constexpr auto kEmuRows = cuda::gpu_rows<QUATT_BACKEND_EMU>(refuse, choose, run_native);
 
 }  // namespace
