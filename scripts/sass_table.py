@@ -33,12 +33,12 @@ QMMA_CLOCKS = 2 * 16 * 8 * 32 / 512
 MUFU_CLOCKS = 32 / 4
 LDSM_X4_CLOCKS = 4 * 512 / 128
 
-# name: (SMs, boost clock in GHz, measured ms at S = 30272 and 20440, H = 56, D = 128, of fp8_fa_sm120: spec 6.1, 1.3)
+# name: (SMs, boost clock in GHz, measured ms at S = 30272 and 20440, H = 56, D = 128, of fp8_fa_sm120)
 GPUS = {"RTX PRO 6000": (188, 2.617, 43.7, 19.9), "RTX 5080": (84, 2.617, 123.6, 57.0)}
 LENGTHS = (30272, 20440)
 HEADS, DIM = 56, 128
 
-# FlashInfer 0.7.4's FP8 kernel, counted the same way (spec 6.5): 16 x 128, path without masks and rescaling.
+# FlashInfer 0.7.4's FP8 kernel, counted the same way: 16 x 128, path without masks and rescaling.
 FLASHINFER = {"total": 608, "tensor": 128, "ldsm": 64, "nop": 71, "fmnmx": 68, "fadd": 66, "mufu": 66, "ffma": 66, "f2fp": 32}
 
 
@@ -151,8 +151,10 @@ def main():
     objects = options.objects or sorted([*native.glob("quatt_native.dir/**/*.o"), *native.glob("quatt_native_wgmma.dir/**/*.o")])
     if options.path:
         for file in objects:
-            for (architecture, symbol), code in machine_code.disassemble(tools, file)[0].items():
-                name = kernels.instance_of(symbol)
+            listings = machine_code.disassemble(tools, file)[0]
+            demangled = machine_code.demangle([symbol for _, symbol in listings])
+            for (architecture, symbol), code in listings.items():
+                name = kernels.instance_of(demangled[symbol], plans)
                 if name == options.path and architecture in ("", "sm_120f"):
                     for instruction in kernels.common_path(code, plans[name], "sm_120f"):
                         print(f"{kernels.group_of(instruction):8} {instruction}")
@@ -165,6 +167,8 @@ def main():
     if "fp8_128_block_scaled" in table.get("sm_120f", {}):
         print("Model of sm_120, clocks of a scheduler:", clocks_table(table), "\nPredicted ms, by how much of the rest overlaps the products:",
               times_table(table), sep="\n")
+    for line in kernels.stale_exceptions(table) if not options.objects else ():
+        print(f"BROKEN: {line}")
     for architecture, rows in table.items():
         for name, row in rows.items():
             for rule in kernels.broken_rules(architecture, name, row, kernels.plan_of(plans, name)):

@@ -87,6 +87,13 @@ def disassemble(tools, file):
             parse_resources(run([cuobjdump, "-res-usage", file], environment)))
 
 
+def demangle(symbols):
+    """{symbol: the name as it is written in C++}"""
+    symbols = sorted(set(symbols))
+    text = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True).stdout
+    return dict(zip(symbols, text.splitlines(), strict=True))
+
+
 def local_bytes(code):
     """(stored, loaded): bytes a thread of all accesses to local memory, where spilled registers go."""
     def total(opcode):

@@ -1,6 +1,10 @@
 // Prints what config.hpp says of every kernel instance, as JSON: what the machine code alone does
 // not tell.
+#include <cxxabi.h>
+
 #include <cstdio>
+#include <cstdlib>
+#include <typeinfo>
 
 #include "cuda/prep/launch.cuh"
 #include "cuda/prep/plan.cuh"
@@ -20,9 +24,18 @@ void print(const char* name, u32 threads, u32 shared_bytes, u32 ctas_per_sm) {
     separator = "},";
 }
 
+// The template arguments by which the kernel of an instance is found among the symbols.
+template <class C>
+void print_arguments() {
+    char* const name = abi::__cxa_demangle(typeid(C).name(), nullptr, nullptr, nullptr);
+    std::printf(", \"arguments\": \"%s\"", name);
+    std::free(name);
+}
+
 template <class C>
 void print_attention(const char* name) {
     print(name, C::kThreads, sizeof(quatt::warp_mma::SharedPlan<C>), C::kCtasPerSm);
+    print_arguments<C>();
     const u32 rows = 16 * C::kBlocks;
     const u32 products = C::kBlocks * (C::kScoreTiles * C::kKSteps + C::kOutTiles * C::kPSteps);
     std::printf(
@@ -35,6 +48,7 @@ void print_attention(const char* name) {
 template <class C>
 void print_wgmma(const char* name) {
     print(name, C::kThreads, sizeof(quatt::wgmma::SharedPlan<C>), 1);
+    print_arguments<C>();
     std::printf(
         ", \"is_fp8\": true, \"rows\": 16, \"keys\": %u, \"products\": %u, \"exponentials\": %u, "
         "\"stages\": %u, \"most_registers\": %u, \"shapes\": [\"64x%ux32\", \"64x%ux32\"]",
