@@ -7,7 +7,7 @@
 #   scripts/gpu_check.sh [--quick] [--only NAME,...]
 #
 # Names: ptx (instructions beside their model on the host), sanitize (small problems under memcheck,
-# racecheck, initcheck, synccheck), cli (quatt bench on the GPU), and those of bench/gpu_check.py. Logs,
+# racecheck, initcheck, synccheck), cli (quatt bench on the GPU), and those of tests/gpu/gpu_check.py. Logs,
 # gpu_check.json and cli.json go to the folder $OUT (default build/gpu_check).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -167,7 +167,7 @@ fi
 # ---------------------------------------------------------------- numbers and times
 if python_wanted; then
     code=0
-    python3 -u bench/gpu_check.py "$build/libquatt.so" --poison "$build/check/libpoison.so" \
+    python3 -u tests/gpu/gpu_check.py "$build/libquatt.so" --poison "$build/check/libpoison.so" \
         --json "$out/gpu_check.json" ${library_names:+--only "${library_names#,}"} $quick 2>&1 |
         tee "$out/check.log" || code=$?
     [ $code = 0 ] || failed=1

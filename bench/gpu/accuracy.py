@@ -3,9 +3,9 @@
 import torch
 
 from .common import exact_rows, rel_l2
-from .numbers import SINKS, V_MEANS, mean_errors, mean_problem, sink_problem
 from .peer_tables import DIM, OURS
 from .peers import Fa3Bf16, Fa3Fp8, attention
+from .problems import SINKS, V_MEANS, mean_errors, mean_problem, sink_problem
 
 CENTRED = "FA3 FP8, V centred"  # its mean taken out in fp32 beforehand and added to the output
 
@@ -68,7 +68,7 @@ class Accuracy:
                     }
                 )
             self.c.free()
-        title = "29 rel-L2 where one key has this weight and V = 0 at this part of the row"
+        title = "rel-L2 where one key has this weight and V = 0 at this part of the row"
         return {"title": title, "digits": ".4f", "rows": rows}
 
     def means(self):
@@ -90,7 +90,7 @@ class Accuracy:
                 )
             self.c.free()
         title = (
-            "30 mean(out) / mean(exact) - 1 where V has this mean (0: the difference, in std of the output)"
+            "mean(out) / mean(exact) - 1 where V has this mean (0: the difference, in std of the output)"
         )
         return {"title": title, "digits": "+.1e", "rows": rows}
 

@@ -1,5 +1,5 @@
 // Fills the shared memory of every multiprocessor with 0xFF, NaN in every format: what the next
-// kernel finds there where it reads what it did not write (bench/gpu_check.py, test 3).
+// kernel finds there where it reads what it did not write (gpu_check.py).
 #include <cuda_runtime.h>
 
 namespace {

@@ -2,7 +2,7 @@
 
 import torch
 
-from .common import BOUND, TO_EMULATION, Attention, dtype_of, exact_rows, host, rel_l2
+from gpu.common import BOUND, TO_EMULATION, Attention, dtype_of, exact_rows, host, rel_l2
 
 
 def packed_lists(c, device):

@@ -1,14 +1,14 @@
-"""Strides and places of tensors: tests 1, 2, 20, 25 of the list of known faults."""
+"""Strides and places of tensors."""
 
 import torch
 
-from .common import BOUND, Attention, bits_of, dtype_of, exact_rows, nan_like, rel_l2, same_bits, strided
+from gpu.common import BOUND, Attention, bits_of, dtype_of, exact_rows, nan_like, rel_l2, same_bits, strided
 
 RECIPES = ("bf16", "f16", "fp8")
 
 
 def huge_strides(c):
-    """1: q, k, v, out or lse with a token stride of 2^20, or batch and head strides beyond 2^31."""
+    """Q, k, v, out or lse with a token stride of 2^20, or batch and head strides beyond 2^31."""
     stride = c.size(1 << 20, 1 << 12)
     wrong, cases, beside = [], 0, True
     longest = c.size(4100, 130)
@@ -72,7 +72,7 @@ def huge_strides(c):
     memory = a = given = None
     c.free()
     c.report(
-        "1 huge strides",
+        "huge strides",
         not wrong and beside,
         f"{cases} views, not bit-equal: {wrong or 'none'}; written beside out or lse:"
         f" {'no' if beside else 'YES'}",
@@ -80,7 +80,7 @@ def huge_strides(c):
 
 
 def long_rows(c):
-    """2: 32 random query rows and the last 32, all keys, from a fused buffer and from copies."""
+    """32 random query rows and the last 32, all keys, from a fused buffer and from copies."""
     heads = c.size(56, 2)
     for recipe in ("bf16", "fp8"):
         for tokens in c.size((98304, 200064, 262144), (500,)):
@@ -118,7 +118,7 @@ def long_rows(c):
                 worst = max(worst, rel_l2(a.out[check], out))
             limit = 0.03 if recipe == "fp8" else 0.005
             c.report(
-                f"2 {recipe} {tokens} x {heads}",
+                f"{recipe} {tokens} x {heads}",
                 worst < BOUND[recipe] and worst_lse < limit and same,
                 f"rel-L2 {worst:.4f}, last row {last:.4f}, lse {worst_lse:.4f}, view and copy bit-equal"
                 f" {same}{full}",
@@ -128,7 +128,7 @@ def long_rows(c):
 
 
 def inputs_and_outputs(c):
-    """20: inputs keep every byte, outputs get every element and nothing beside it."""
+    """Inputs keep every byte, outputs get every element and nothing beside it."""
     wrong, cases = [], 0
     for recipe in RECIPES:
         dtype = dtype_of(recipe)
@@ -162,7 +162,7 @@ def inputs_and_outputs(c):
                 good &= bool((out_memory == 7).all()) and bool((lse_memory == 7).all())
                 if not good:
                     wrong.append(f"{recipe} {out_dtype} D={dim} {list(options)}")
-    c.report("20 inputs and outputs", not wrong, f"{cases} problems, wrong: {wrong or 'none'}")
+    c.report("inputs and outputs", not wrong, f"{cases} problems, wrong: {wrong or 'none'}")
 
 
 def backwards(tensors):
@@ -173,7 +173,7 @@ def backwards(tensors):
 
 
 def strides(c):
-    """25: the same numbers in every layout give the same bits."""
+    """The same numbers in every layout give the same bits."""
     wrong, cases = [], 0
     for recipe in RECIPES:
         dtype = dtype_of(recipe)
@@ -216,4 +216,4 @@ def strides(c):
             shared = [x[0]] + [t[:, :, :1].expand(b, n, h, dim) for t in x[1:]]
             wide = bits_of(Attention(c, recipe, *(t.contiguous() for t in shared), causal=1))
             check("stride 0 over heads", *shared, want=wide)
-    c.report("25 strides", not wrong, f"{cases} layouts, not bit-equal: {wrong or 'none'}")
+    c.report("strides", not wrong, f"{cases} layouts, not bit-equal: {wrong or 'none'}")

@@ -1,4 +1,4 @@
-"""The contract of a call: tests 18, 19, 24, 28 of the list of known faults, and memory."""
+"""What a call promises: streams and graphs, workspace, fallbacks, the same bits in any order of calls, memory."""
 
 import ctypes
 import hashlib
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch
 
-from .common import LOG, Attention, dtype_of, same_bits
+from gpu.common import LOG, Attention, dtype_of, same_bits
 
 RECIPES = ("bf16", "f16", "fp8")
 UNSUPPORTED = 2
 
 
 def streams(c):
-    """18: a non-blocking stream runs while the legacy stream is blocked; a graph replays on new inputs."""
+    """A non-blocking stream runs while the legacy stream is blocked; a graph replays on new inputs."""
     q, k, v = (c.normal(2000, 8, 128, seed=i) for i in range(3))
     for recipe in ("bf16", "fp8"):
         a = Attention(c, recipe, q.clone(), k.clone(), v.clone())
@@ -73,7 +73,7 @@ def streams(c):
         torch.cuda.synchronize()
         both = all(torch.equal(x.out, eager) for x in pair)
         c.report(
-            f"18 {recipe} streams and graphs",
+            f"{recipe} streams and graphs",
             independent and same and lengths and both,
             f"independent of the legacy stream {independent} (issued in {1e3 * issued:.2f} ms), replay on new"
             f" inputs bit-equal {same}, on new lengths {lengths}, two streams at once bit-equal {both}",
@@ -99,7 +99,7 @@ def workspace_formula(tokens, heads, lse=True):
 
 
 def workspace(c):
-    """19: no allocation or synchronisation in run(); an exact, monotone workspace of any content."""
+    """No allocation or synchronisation in run(); an exact, monotone workspace of any content."""
     for recipe in RECIPES:
         dtype = dtype_of(recipe)
         shapes = [(200, 2, 128), (150, 3, 64), (130, 2, 72), (1, 1, 128), (129, 5, 33)]
@@ -203,11 +203,11 @@ def workspace(c):
                 f", memory taken by {50 * len(cases)} runs {kept}, {len(cases)} runs issued in"
                 f" {1e3 * issued:.1f} ms while the stream was blocked {still}"
             )
-        c.report(f"19 {recipe} workspace", good, text)
+        c.report(f"{recipe} workspace", good, text)
 
 
 def fallbacks(c):
-    """24: a fallback is taken where allowed, says so, and is an error in strict mode."""
+    """A fallback is taken where allowed, says so, and is an error in strict mode."""
     messages = []
     log = LOG(lambda user, message: messages.append(message.decode()))
     q, k, v = (c.normal(100, 2, 128, seed=i) for i in range(3))
@@ -262,11 +262,11 @@ def fallbacks(c):
     hopper = c.where != "cuda" or torch.cuda.get_device_capability() == (9, 0)  # a rehearsal is on simt:sm_90
     if info.kernel.decode() != ("wgmma" if hopper else "warp_mma") or info.fallback:
         wrong.append(f"plan names {info.kernel.decode()}, fallback {info.fallback}")
-    c.report("24 fallbacks", not wrong, f"wrong: {wrong or 'none'}")
+    c.report("fallbacks", not wrong, f"wrong: {wrong or 'none'}")
 
 
 def configuration(c, number):
-    """Digest of one configuration's bits, for test 28."""
+    """Digest of one configuration's bits, for `alternating`."""
     recipe, shape, options = [
         ("fp8", (700, 4, 128), {}),
         ("bf16", (333, 3, 64), {"causal": 1}),
@@ -278,7 +278,7 @@ def configuration(c, number):
 
 
 def start_fresh(c):
-    """The processes of test 28, started early: importing torch takes seconds."""
+    """The processes of `alternating`, started early: importing torch takes seconds."""
     script = str(Path(__file__).resolve().parents[1] / "gpu_check.py")
     flags = ["--rehearse"] if c.rehearse else []
     return [
@@ -290,11 +290,11 @@ def start_fresh(c):
 
 
 def alternating(c, fresh):
-    """28: configurations that alternate in one process give the bits of fresh processes."""
+    """Configurations that alternate in one process give the bits of fresh processes."""
     alone = [p.communicate(timeout=120)[0].split()[-1] for p in fresh]
     together = [[configuration(c, n) for n in (0, 1, 2, 1, 0, 2)] for _ in range(2)]
     good = all(digest == alone[n] for row in together for n, digest in zip((0, 1, 2, 1, 0, 2), row))
-    c.report("28 alternating configurations", good, f"3 configurations, bits of fresh processes {good}")
+    c.report("alternating configurations", good, f"3 configurations, bits of fresh processes {good}")
 
 
 def memory(c):

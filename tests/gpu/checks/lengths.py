@@ -1,16 +1,16 @@
-"""Lengths and what lies beyond them: tests 3, 5, 13, 14 of the list of known faults."""
+"""Lengths, and what lies beyond them."""
 
 import time
 
 import torch
 
-from .common import Attention, Exact, bits_of, dtype_of, largest, same_bits, unpack
+from gpu.common import Attention, Exact, bits_of, dtype_of, largest, same_bits, unpack
 
 RECIPES = ("bf16", "f16", "fp8")
 
 
 def all_sizes(c, poison):
-    """3: every pair of lengths up to 300, a query length a call, after a kernel that leaves NaN behind."""
+    """Every pair of lengths up to 300, a query length a call, after a kernel that leaves NaN behind."""
     top = c.size(300, 9)
     step = 1 if not c.quick or c.rehearse else 7
     k_bounds = [n * (n + 1) // 2 for n in range(top + 1)]  # 0, 1, 3, 6, ...: lengths 1, 2, 3, ...
@@ -48,7 +48,7 @@ def all_sizes(c, poison):
                     where = n
                 worst, worst_lse = max(worst, out), max(worst_lse, lse)
             c.report(
-                f"3 {recipe} D={dim} causal={causal}",
+                f"{recipe} D={dim} causal={causal}",
                 worst <= 1 and worst_lse <= 1,
                 f"{cases} pairs of lengths, largest part of the allowed error: out {worst:.2f}, lse"
                 f" {worst_lse:.2f} (Nq = {where})",
@@ -56,7 +56,7 @@ def all_sizes(c, poison):
 
 
 def garbage_in_padding(c):
-    """5: NaN and 1e30 beyond the valid rows and keys change no bit."""
+    """NaN and 1e30 beyond the valid rows and keys change no bit."""
     wrong, cases = [], 0
     for recipe in RECIPES:
         dtype = dtype_of(recipe)
@@ -94,7 +94,7 @@ def garbage_in_padding(c):
                 cases += 1
                 if not all(same_bits(x, y) for x, y in zip(*results)) or torch.isnan(results[0][0]).any():
                     wrong.append(f"{recipe} kv_lens packed={packed} {garbage}")
-    c.report("5 garbage in padding", not wrong, f"{cases} problems, bits changed: {wrong or 'none'}")
+    c.report("garbage in padding", not wrong, f"{cases} problems, bits changed: {wrong or 'none'}")
 
 
 def finishes(c, a, seconds=20):
@@ -113,7 +113,7 @@ def finishes(c, a, seconds=20):
 
 
 def empty(c):
-    """13: no keys, no queries, segments and items without either; each must end, and write every row."""
+    """No keys, no queries, segments and items without either; each must end, and write every row."""
     wrong = []
     for recipe in RECIPES:
         dtype = dtype_of(recipe)
@@ -147,7 +147,7 @@ def empty(c):
         for name, a in cases.items():
             if not finishes(c, a):
                 c.report(
-                    "13 empty",
+                    "empty",
                     False,
                     f"{recipe}, {name}: still running after 20 s; nothing more can be checked",
                 )
@@ -166,11 +166,11 @@ def empty(c):
             }.get(name, True)
             if not (filled and zero and expected_blank and a.guards_intact()):
                 wrong.append(f"{recipe} {name}")
-    c.report("13 empty", not wrong, f"wrong: {wrong or 'none'}")
+    c.report("empty", not wrong, f"wrong: {wrong or 'none'}")
 
 
 def packed_lengths(c):
-    """14: zero lengths, capacity above the total, and bad lengths that only the device can see."""
+    """Zero lengths, capacity above the total, and bad lengths that only the device can see."""
     wrong, cases = [], 0
     top = 2**31 - 1
     for recipe in RECIPES:
@@ -216,7 +216,7 @@ def packed_lengths(c):
                     **options,
                 )
                 if not finishes(c, a):
-                    c.report("14 packed lengths", False, f"{recipe} {bounds}: still running after 20 s")
+                    c.report("packed lengths", False, f"{recipe} {bounds}: still running after 20 s")
                     raise SystemExit(1)
                 cases += 1
                 ks = k_bounds or bounds
@@ -261,4 +261,4 @@ def packed_lengths(c):
                     good &= bool(torch.isnan(part).all()) and bool(torch.isnan(lse).all())
             if not good:
                 wrong.append(f"{recipe} kv_lens {lens} status={status.item()}")
-    c.report("14 packed lengths", not wrong, f"{cases} lists, wrong: {wrong or 'none'}")
+    c.report("packed lengths", not wrong, f"{cases} lists, wrong: {wrong or 'none'}")

@@ -1,4 +1,4 @@
-"""Hard numbers: tests 6, 7, 9, 10, 29, 30, 31 of the list of known faults, and real tensors."""
+"""Hard numbers: constants, extreme ranges and means, sinks, rising maxima, LSE, tilings; and real tensors."""
 
 import json
 import struct
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from .common import (
+from gpu.common import (
     BOUND,
     EXPECTED_LSE,
     TO_EMULATION,
@@ -18,6 +18,7 @@ from .common import (
     rel_l2,
     same_bits,
 )
+from gpu.problems import SINKS, V_MEANS, mean_errors, mean_problem, sink_problem
 
 RECIPES = ("bf16", "f16", "fp8")
 
@@ -54,7 +55,7 @@ def against_both(c, recipe, q, k, v, causal=0, slack=0.0):
 
 
 def constants(c):
-    """6: K or V constant, a channel or a block of zeros."""
+    """K or V constant, a channel or a block of zeros."""
     wrong, cases = [], 0
     sq, sk, dim = c.size((130, 300, 128), (20, 130, 64))
     for recipe in RECIPES:
@@ -83,12 +84,12 @@ def constants(c):
             if problem:
                 wrong.append(f"{recipe} {name}: {problem}")
     c.report(
-        "6 constants", not wrong, f"{cases} problems, worse than 1.05 x the emulation: {wrong or 'none'}"
+        "constants", not wrong, f"{cases} problems, worse than 1.05 x the emulation: {wrong or 'none'}"
     )
 
 
 def ranges(c):
-    """7: V up to 1e5, K channels 300 times the others, means of Q and K up to 100 deviations."""
+    """V up to 1e5, K channels 300 times the others, means of Q and K up to 100 deviations."""
     wrong, cases = [], 0
     sq, sk, dim = c.size((130, 500, 128), (20, 130, 64))
     for recipe in RECIPES:
@@ -116,11 +117,11 @@ def ranges(c):
             cases += 1
             if problem:
                 wrong.append(f"{recipe} {name}: {problem}")
-    c.report("7 ranges", not wrong, f"{cases} problems, worse than 1.05 x the emulation: {wrong or 'none'}")
+    c.report("ranges", not wrong, f"{cases} problems, worse than 1.05 x the emulation: {wrong or 'none'}")
 
 
 def rising_maximum(c):
-    """9: the running maximum rises from tile to tile, jumps in the last one, or the first tile is masked."""
+    """The running maximum rises from tile to tile, jumps in the last one, or the first tile is masked."""
     wrong, cases, worst = [], 0, {}
     tiles = c.size(40, 3)
     for recipe in RECIPES:
@@ -158,7 +159,7 @@ def rising_maximum(c):
         if problem:
             wrong.append(f"{recipe} masked first tile: {problem}")
     c.report(
-        "9 rising maximum",
+        "rising maximum",
         not wrong,
         f"{cases} problems against the emulation, largest rel-L2"
         f" {', '.join(f'{r} {e:.1e}' for r, e in worst.items())}; wrong: {wrong or 'none'}",
@@ -166,7 +167,7 @@ def rising_maximum(c):
 
 
 def lse_everywhere(c):
-    """10: LSE against fp64 with a K mean of 10, in every layout."""
+    """LSE against fp64 with a K mean of 10, in every layout."""
     sq, sk = c.size((300, 2000), (20, 150))
     for recipe in RECIPES:
         dtype = dtype_of(recipe)
@@ -205,7 +206,7 @@ def lse_everywhere(c):
                 check("packed, strided", a.lse[:, b * sq : b * sq + sq], q[b], k[b], v[b])
         limit = EXPECTED_LSE[recipe] * c.size(1, 2)
         c.report(
-            f"10 {recipe} lse",
+            f"{recipe} lse",
             max(worst.values()) < limit,
             "largest error, at head size 128: "
             + ", ".join(f"{n} {e:.4f}" for n, e in worst.items())
@@ -213,26 +214,8 @@ def lse_everywhere(c):
         )
 
 
-SINKS = [(weight, position) for weight in (0.5, 0.9, 0.97) for position in (0, 0.3, 0.5, 1)]
-
-
-def sink_problem(c, keys):
-    """q, k, v, a head for each of SINKS: a key with that weight and V = 0, at that part of the row."""
-    q = c.normal(32, len(SINKS), 128, seed=1, dtype=torch.float32)
-    k = c.normal(keys, len(SINKS), 128, seed=2, dtype=torch.float32) * 0.5
-    v = c.normal(keys, len(SINKS), 128, seed=3, dtype=torch.float32)
-    q[..., 0], k[..., 0] = 128**0.5, 0
-    for h, (weight, position) in enumerate(SINKS):
-        at = round(position * (keys - 1))
-        odds = torch.tensor(weight / (1 - weight) * (keys - 1)).log().item()
-        k[at, h] = 0
-        k[at, h, 0] = odds + 0.125  # log of the mean of exp of N(0, .5) is .5^2 / 2
-        v[at, h] = 0
-    return [x.bfloat16() for x in (q, k, v)]
-
-
 def sinks(c):
-    """29: one key with most of the weight and V = 0, the rest diffuse: as good as the emulation."""
+    """One key with most of the weight and V = 0, the rest diffuse: as good as the emulation."""
     table = {}
     for keys in c.size((8192, 32768, 131072), (400,)):
         q, k, v = sink_problem(c, keys)
@@ -254,41 +237,17 @@ def sinks(c):
                 for w in dict.fromkeys(weight for weight, _ in SINKS)
             )
             c.report(
-                f"29 {recipe} sink, {keys} keys",
+                f"{recipe} sink, {keys} keys",
                 not wrong,
                 f"rel-L2 at 0 .3 .5 1 of the row, weight {line}; wrong: {wrong or 'none'}",
             )
         del q, k, v, a
         c.free()
-    c.tables["29 sinks: weight, position, rel-L2, of the emulation"] = table
-
-
-V_MEANS, MEAN_HEADS = (0, 0.5, 1, 2), 4  # heads a mean
-
-
-def mean_problem(c, keys):
-    """q, k, v with MEAN_HEADS heads for each mean of V in V_MEANS."""
-    q, k, v = (
-        c.normal(n, MEAN_HEADS * len(V_MEANS), 128, seed=i, dtype=torch.float32)
-        for i, n in enumerate((32, keys, keys))
-    )
-    for i, mean in enumerate(V_MEANS):
-        v[:, MEAN_HEADS * i : MEAN_HEADS * (i + 1)] += mean
-    return [x.bfloat16() for x in (q, k, v)]
-
-
-def mean_errors(out, exact):
-    """mean(out) / mean(exact) - 1 for each of V_MEANS; of mean 0 the difference, in std of the output."""
-    errors = []
-    for i, mean in enumerate(V_MEANS):
-        got, want = (x[:, MEAN_HEADS * i : MEAN_HEADS * (i + 1)].double() for x in (out, exact))
-        error = got.mean() / want.mean() - 1 if mean else (got - want).mean() / want.std()
-        errors.append(error.item())
-    return errors
+    c.tables["sinks: weight, position, rel-L2, of the emulation"] = table
 
 
 def means_of_v(c):
-    """30: V with a mean of c; the mean of the output must be that of fp64."""
+    """V with a mean of c; the mean of the output must be that of fp64."""
     table = {}
     for keys in c.size((2048, 8192, 32768, 131072), (600,)):
         q, k, v = mean_problem(c, keys)
@@ -299,15 +258,15 @@ def means_of_v(c):
             good = all(abs(error) <= (2e-3 if mean else 2e-2) for mean, error in zip(V_MEANS, row))
             table[f"{recipe} {keys}"] = row
             c.report(
-                f"30 {recipe} mean of V, {keys} keys",
+                f"{recipe} mean of V, {keys} keys",
                 good,
                 "mean(out)/mean(exact) - 1 for c = 0 .5 1 2: " + " ".join(f"{x:+.1e}" for x in row),
             )
-    c.tables["30 means of V: c = 0, .5, 1, 2"] = table
+    c.tables["means of V: c = 0, .5, 1, 2"] = table
 
 
 def tilings(c):
-    """31: other tiles, splits, shards and places of a row give the same result on data without sinks."""
+    """Other tiles, splits, shards and places of a row give the same result on data without sinks."""
     keys = c.size(9000, 300)
     for recipe in ("bf16", "fp8"):
         q, k, v = (c.normal(n, 2, 128, seed=i) for i, n in enumerate((64, keys, keys)))
@@ -346,7 +305,7 @@ def tilings(c):
             and places
         )
         c.report(
-            f"31 {recipe} tilings",
+            f"{recipe} tilings",
             good,
             "rel-L2 to the emulation at "
             + ", ".join(f"{n} {d:.1e}" for n, d in distance.items())
@@ -372,7 +331,7 @@ def read_safetensors(path):
 
 def real_tensors(c):
     """The captured network: the GPU kernel's error of each layer is the CPU backend's."""
-    path = Path(__file__).resolve().parents[2] / "tests/data/antibody_bert_packed.safetensors"
+    path = Path(__file__).resolve().parents[2] / "data/antibody_bert_packed.safetensors"
     tensors, metadata = read_safetensors(path)
     bounds = tensors["cu_seqlens"].tolist()[: c.size(None, 3)]
     scale = float(metadata["softmax_scale"])

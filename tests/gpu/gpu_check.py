@@ -3,10 +3,9 @@
 
 usage: gpu_check.py LIBQUATT.so [--json FILE] [--only NAME,...] [--quick] [--rehearse] [--poison FILE.so]
 
-Needs torch and a GPU. Names are those below: numbers are the tests of the list of known faults. Prints a line
-a check, a table of times and the failures; exits 1 if a check fails. --quick takes fewer cases. --rehearse
-runs tiny cases on the host by the executor (a library built with QUATT_SIMT): a test of this program.
-scripts/gpu_check.sh builds all and calls this.
+Needs torch and a GPU. Names are those of `parts`. Prints a line a check, a table of times and the failures;
+exits 1 if a check fails. --quick takes fewer cases. --rehearse runs tiny cases on the host by the executor (a
+library built with QUATT_SIMT): a test of this program. scripts/gpu_check.sh builds all and calls this.
 """
 
 import argparse
@@ -16,12 +15,14 @@ import json
 import sys
 import time
 import traceback
+from pathlib import Path
 
 import torch
 
-from gpu import basic, calls, lengths, numbers, random_problems, shapes
-from gpu.common import Checks
-from gpu.speed import speed
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+from checks import basic, calls, lengths, numbers, random_problems, shapes  # noqa: E402
+from gpu.common import Checks  # noqa: E402
+from gpu.speed import speed  # noqa: E402
 
 DEADLINE = 420  # seconds: something hangs
 
@@ -48,34 +49,34 @@ def parts(c, args, state):
         "emulate": lambda: [basic.emulation(c, d) for d in both],
         "packed": lambda: [basic.packed_lists(c, d) for d in both],
         "large": lambda: [basic.large(c, d) for d in both],
-        "1": lambda: shapes.huge_strides(c),
-        "2": lambda: shapes.long_rows(c),
-        "3": lambda: lengths.all_sizes(c, poisoner(c, args.poison)),
-        "5": lambda: lengths.garbage_in_padding(c),
-        "6": lambda: numbers.constants(c),
-        "7": lambda: numbers.ranges(c),
-        "9": lambda: numbers.rising_maximum(c),
-        "10": lambda: numbers.lse_everywhere(c),
-        "13": lambda: lengths.empty(c),
-        "14": lambda: lengths.packed_lengths(c),
-        "17": lambda: random_problems.random_problems(c),
-        "18": lambda: calls.streams(c),
-        "19": lambda: calls.workspace(c),
-        "20": lambda: shapes.inputs_and_outputs(c),
-        "24": lambda: calls.fallbacks(c),
-        "25": lambda: shapes.strides(c),
-        "28": lambda: calls.alternating(c, state["fresh"]),
-        "29": lambda: numbers.sinks(c),
-        "30": lambda: numbers.means_of_v(c),
-        "31": lambda: numbers.tilings(c),
+        "huge_strides": lambda: shapes.huge_strides(c),
+        "long_rows": lambda: shapes.long_rows(c),
+        "all_sizes": lambda: lengths.all_sizes(c, poisoner(c, args.poison)),
+        "padding": lambda: lengths.garbage_in_padding(c),
+        "constants": lambda: numbers.constants(c),
+        "ranges": lambda: numbers.ranges(c),
+        "rising_maximum": lambda: numbers.rising_maximum(c),
+        "lse": lambda: numbers.lse_everywhere(c),
+        "empty": lambda: lengths.empty(c),
+        "packed_lengths": lambda: lengths.packed_lengths(c),
+        "random": lambda: random_problems.random_problems(c),
+        "streams": lambda: calls.streams(c),
+        "workspace": lambda: calls.workspace(c),
+        "inputs_and_outputs": lambda: shapes.inputs_and_outputs(c),
+        "fallbacks": lambda: calls.fallbacks(c),
+        "strides": lambda: shapes.strides(c),
+        "alternating": lambda: calls.alternating(c, state["fresh"]),
+        "sinks": lambda: numbers.sinks(c),
+        "means_of_v": lambda: numbers.means_of_v(c),
+        "tilings": lambda: numbers.tilings(c),
         "memory": lambda: calls.memory(c),
-        "size": lambda: calls.workspace_size(c),
-        "real": lambda: numbers.real_tensors(c),
+        "workspace_size": lambda: calls.workspace_size(c),
+        "real_tensors": lambda: numbers.real_tensors(c),
         "speed": lambda: state["table"].extend(speed(c)),
     }
 
 
-GPU_ONLY = {"large", "18", "memory", "speed"}
+GPU_ONLY = {"large", "streams", "memory", "speed"}
 
 
 def main():
@@ -86,7 +87,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rehearse", action="store_true")
     parser.add_argument("--poison", help="shared object of tests/gpu/poison.cu")
-    parser.add_argument("--digest", type=int, help="print the digest of one configuration (test 28)")
+    parser.add_argument("--digest", type=int, help="print the digest of one configuration (what `alternating` starts)")
     args = parser.parse_args()
     faulthandler.dump_traceback_later(DEADLINE, exit=True)
     c = Checks(args.library, quick=args.quick, rehearse=args.rehearse)
@@ -102,9 +103,9 @@ def main():
         parser.error(f"--only {', '.join(unknown)}: the names are {', '.join(todo)}")
     if c.rehearse:
         names = [n for n in names if n not in GPU_ONLY]
-    if "28" in names:
+    if "alternating" in names:
         state["fresh"] = calls.start_fresh(c)
-        if "memory" in names or "19" in names:
+        if "memory" in names or "workspace" in names:
             for p in state["fresh"]:  # their memory must not change under the checks that look at it
                 p.wait(120)
     seconds = {}

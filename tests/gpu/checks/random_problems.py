@@ -1,10 +1,10 @@
-"""Random problems: test 17 of the list of known faults."""
+"""Random problems, sound and unsound."""
 
 import random
 
 import torch
 
-from .common import Attention, Exact, dtype_of, strided, unpack
+from gpu.common import Attention, Exact, dtype_of, strided, unpack
 
 RECIPES = ("bf16", "f16", "fp8")
 
@@ -101,7 +101,7 @@ def random_problem(c, seed):
 
 
 def random_problems(c):
-    """17: what query accepts is accurate; what it refuses, the plan refuses in the same words."""
+    """What query accepts is accurate; what it refuses, the plan refuses in the same words."""
     count = 400 if c.quick else 3000
     count = c.size(count, 60)
     wrong, accepted, refused = [], 0, 0
@@ -153,7 +153,7 @@ def random_problems(c):
                 f" {a.guards_intact()}"
             )
     c.report(
-        "17 random problems",
+        "random problems",
         not wrong,
         f"{accepted} accurate, {refused} refused; wrong: {wrong[:5] or 'none'}",
     )
