@@ -1,14 +1,11 @@
 // Worker threads that the plans of a process share, so that several calls at once do not add up to
-// more threads than cores.
+// more threads than cores. A child process of fork has none of them: its first run makes new ones,
+// and what its parent's threads held is left where it is.
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <type_traits>
-#include <vector>
 
 namespace quatt::core {
 
@@ -23,11 +20,12 @@ public:
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
-    [[nodiscard]] int threads() const { return static_cast<int>(workers_.size()) + 1; }
+    // At most: as many as the system gave when the first run of this process needed them.
+    [[nodiscard]] int threads() const { return threads_; }
 
     // Calls f(worker, i) for every i in [0, n), 0 <= worker < threads(), each worker number in one
-    // thread at a time. Returns when all are done. Allocates nothing; several threads may call it
-    // at once. f must not throw.
+    // thread at a time. Returns when all are done. Allocates nothing but the threads of a child
+    // process; several threads may call it at once. f must not throw.
     template <class F>
     void run(std::int64_t n, F&& f) {
         static_assert(std::is_nothrow_invocable_v<F&, int, std::int64_t>);
@@ -46,9 +44,9 @@ private:
         std::atomic<std::int64_t> next{0};
         void* context = nullptr;
         void (*call)(void*, int, std::int64_t) noexcept = nullptr;
-        Job* after = nullptr;  // list of open jobs, under mutex_
-        int joined = 1;        // worker numbers given out, under mutex_
-        int active = 0;        // workers inside, under mutex_
+        Job* after = nullptr;  // list of open jobs, under the crew's mutex
+        int joined = 1;        // worker numbers given out, under the mutex
+        int active = 0;        // workers inside, under the mutex
 
         void work(int worker) {
             for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
@@ -56,16 +54,13 @@ private:
             }
         }
     };
+    struct Crew;  // threads of one process, and what they share
 
     void run(Job& job);
-    void serve();
-    [[nodiscard]] Job* open_job();
+    [[nodiscard]] Crew* crew();  // of this process; null where there is no memory for one
 
-    std::mutex mutex_;
-    std::condition_variable work_, done_;
-    Job* jobs_ = nullptr;
-    bool stop_ = false;
-    std::vector<std::thread> workers_;
+    int threads_;
+    std::atomic<Crew*> crew_;
 };
 
 }  // namespace quatt::core
