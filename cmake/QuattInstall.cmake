@@ -3,9 +3,8 @@ include(CMakePackageConfigHelpers)
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/quatt" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
-install(TARGETS quatt quatt_static EXPORT quatt_targets
-    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS quatt EXPORT quatt_shared_targets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS quatt_static EXPORT quatt_static_targets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET quatt_cli)
     install(TARGETS quatt_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
     # What `quatt bench --peers` runs.
@@ -24,7 +23,11 @@ if(TARGET quatt_texts)
 endif()
 
 set(quatt_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/quatt")
-install(EXPORT quatt_targets NAMESPACE quatt:: FILE quatt-targets.cmake DESTINATION "${quatt_cmake_dir}")
+# Apart: what the static library needs need not be there for programs that use the shared one.
+foreach(kind shared static)
+    install(EXPORT quatt_${kind}_targets NAMESPACE quatt:: FILE quatt-${kind}-targets.cmake DESTINATION "${quatt_cmake_dir}")
+endforeach()
+set(quatt_toolkit_version "${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/quatt-config.cmake.in"
     "${PROJECT_BINARY_DIR}/quatt-config.cmake"
     INSTALL_DESTINATION "${quatt_cmake_dir}"
@@ -45,7 +48,7 @@ if(QUATT_SIMT)
     string(APPEND quatt_pc_private " -lboost_context")
 endif()
 if(QUATT_HAVE_CUDA)
-    string(APPEND quatt_pc_private " ${CUDA_cudart_static_LIBRARY} -ldl -lrt")
+    string(APPEND quatt_pc_private " -lcudart_static -ldl -lrt")
 endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/quatt.pc.in" "${PROJECT_BINARY_DIR}/quatt.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/quatt.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

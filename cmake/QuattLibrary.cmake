@@ -16,7 +16,6 @@ foreach(target quatt quatt_static)
     target_include_directories(${target} PUBLIC
         $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
         $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-    target_compile_features(${target} INTERFACE cxx_std_20)
     set_target_properties(${target} PROPERTIES
         OUTPUT_NAME quatt
         LINKER_LANGUAGE CXX

@@ -3,6 +3,10 @@
 // Functions that return Status or Result do not throw. Constructors from names and `attention`
 // throw quatt::Error.
 #pragma once
+#if __cplusplus <= 201703L
+#error "quatt/attention.hpp needs C++20 (-std=c++20); quatt/quatt.h takes C99 and C++11"
+#endif
+
 #include <quatt/quatt.h>
 #include <quatt/recipe.hpp>
 #include <quatt/status.hpp>

@@ -1,5 +1,9 @@
 // Strided tensor views for the C++ API.
 #pragma once
+#if __cplusplus <= 201703L
+#error "quatt/tensor.hpp needs C++20 (-std=c++20); quatt/quatt.h takes C99 and C++11"
+#endif
+
 #include <quatt/quatt.h>
 
 #include <array>
