@@ -4,22 +4,16 @@
 #include <limits>
 #include <utility>
 
+#include "core/check.hpp"
+#include "core/tensor_view.hpp"
+
 namespace quatt::core {
 namespace {
 
-bool present(const quatt_tensor& t) {
-    return t.dtype != QUATT_NONE;
-}
-
-template <class T>
-[[nodiscard]] const T* values(const quatt_tensor& t) {
-    return static_cast<const T*>(t.data);
-}
-
-// Elements of dtype T at index i of a vector, stride of an extent of 1 ignored.
+// Element i of a vector.
 template <class T>
 [[nodiscard]] T at(const quatt_tensor& t, std::int64_t i) {
-    return values<T>(t)[t.extent[0] > 1 ? i * t.stride[0] : 0];
+    return TensorView(t).at<T>(i);
 }
 
 struct Lengths {
@@ -63,8 +57,8 @@ Status HostCall::check_values() const {
           {present(t_.cu_seqlens_k) ? "cu_seqlens_k" : "cu_seqlens_q", &cu_k, s_.tokens_k}}) {
         if (present(*cu)) {
             for (std::string& fault :
-                 check_cu_seqlens(name, values<std::int32_t>(*cu),
-                                  cu->extent[0] > 1 ? cu->stride[0] : 0, s_.segments, capacity)) {
+                 check_cu_seqlens(name, TensorView(*cu).data<const std::int32_t>(),
+                                  TensorView(*cu).stride(0), s_.segments, capacity)) {
                 reasons.push_back(std::move(fault));
             }
         }
@@ -123,7 +117,7 @@ Segment HostCall::segment(std::int64_t b) const {
 recipe::HeadView HostCall::input(const quatt_tensor& x, const quatt_tensor& scale, std::int64_t b,
                                  std::int64_t token, std::int64_t tokens, std::int64_t head,
                                  std::int64_t kv_head) const {
-    const Strides st = strides(x);
+    const HeadStrides st = strides_of_heads(x);
     const auto size = static_cast<std::int64_t>(quatt_dtype_bytes(x.dtype));
     recipe::HeadView v;
     v.data = static_cast<const std::byte*>(x.data) + (offset(st, b, token) + head * st.head) * size;
@@ -137,7 +131,7 @@ recipe::HeadView HostCall::input(const quatt_tensor& x, const quatt_tensor& scal
 }
 
 recipe::HeadOutput HostCall::output(std::int64_t b, std::int64_t token, std::int64_t head) const {
-    const Strides st = strides(t_.out);
+    const HeadStrides st = strides_of_heads(t_.out);
     recipe::HeadOutput o;
     o.out = static_cast<std::byte*>(t_.out.data) +
             (offset(st, b, token) + head * st.head) *
@@ -221,22 +215,14 @@ void HostCall::finish() const {
     }
 }
 
-HostCall::Strides HostCall::strides(const quatt_tensor& t) {
-    const auto of = [&](int i) -> std::int64_t {
-        return i >= 0 && t.extent[i] > 1 ? t.stride[i] : 0;
-    };
-    return {of(t.rank - 4), of(t.rank - 3), of(t.rank - 2), of(t.rank - 1)};
-}
-
 float* HostCall::row_values(const quatt_tensor& t, std::int64_t b, std::int64_t token,
                             std::int64_t head, std::int64_t& stride) const {
     if (!present(t)) {
         return nullptr;
     }
-    const auto of = [&](int i) -> std::int64_t { return t.extent[i] > 1 ? t.stride[i] : 0; };
-    stride = of(t.rank - 1);
-    auto* base = static_cast<float*>(t.data);
-    return s_.packed ? base + head * of(0) + token * of(1) : base + b * of(0) + head * of(1);
+    const HeadStrides st = strides_of_rows(t);
+    stride = st.token;
+    return TensorView(t).data<float>() + offset(st, b, token) + head * st.head;
 }
 
 std::int64_t HostCall::keys_of(std::int64_t b) const {
@@ -248,11 +234,9 @@ std::int64_t HostCall::keys_of(std::int64_t b) const {
 }
 
 float HostCall::descale(const quatt_tensor& t, std::int64_t b, std::int64_t kv_head) {
-    const auto of = [&](int i) -> std::int64_t { return t.extent[i] > 1 ? t.stride[i] : 0; };
-    const std::int64_t i = t.rank == 2   ? b * of(0) + kv_head * of(1)
-                           : t.rank == 1 ? kv_head * of(0)
-                                         : 0;
-    return values<float>(t)[i];
+    // A scalar, [Hkv] or [B,Hkv].
+    const TensorView v(t);
+    return v.data<const float>()[b * v.stride_from_last(1) + kv_head * v.stride_from_last(0)];
 }
 
 }  // namespace quatt::core

@@ -7,6 +7,7 @@
 
 #include "core/arena.hpp"
 #include "core/kernel.hpp"
+#include "core/tensor_view.hpp"
 #include "recipe/attend.hpp"
 
 namespace quatt::core {
@@ -81,12 +82,9 @@ public:
     void finish() const;
 
 private:
-    struct Strides {
-        std::int64_t batch = 0, token = 0, head = 0, channel = 0;
-    };
-    [[nodiscard]] static Strides strides(const quatt_tensor& t);
     // `token` counts over the whole batch for dense tensors.
-    [[nodiscard]] std::int64_t offset(const Strides& st, std::int64_t b, std::int64_t token) const {
+    [[nodiscard]] std::int64_t offset(const HeadStrides& st, std::int64_t b,
+                                      std::int64_t token) const {
         return s_.packed ? token * st.token : b * st.batch;
     }
     [[nodiscard]] float* row_values(const quatt_tensor& t, std::int64_t b, std::int64_t token,

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "core/check.hpp"
 #include "core/device.hpp"
+#include "core/tensor_view.hpp"
 #include "recipe/recipes.hpp"
 
 namespace quatt::core {
@@ -159,7 +161,7 @@ Selection select(const quatt_problem& p, const quatt_device& d, Backends table) 
     for (std::string& reason : check_problem(p)) {
         wrong.push_back(std::move(reason));
     }
-    if (wrong.empty()) {
+    if (p.struct_size >= sizeof p && d.struct_size >= sizeof d) {  // else there may be no name
         if (std::string name = wrong_name(p, d, table); !name.empty()) {
             wrong.push_back(std::move(name));
         }
@@ -298,19 +300,12 @@ Status check_memory(const Plan& plan, const quatt_tensors& t) {
     if (!plan.fallback || !plan.backend->host) {
         return {};
     }
-    for (const auto& [name, x] : {std::pair{"q", &t.q},
-                                  {"k", &t.k},
-                                  {"v", &t.v},
-                                  {"out", &t.out},
-                                  {"lse", &t.lse},
-                                  {"cu_seqlens_q", &t.cu_seqlens_q},
-                                  {"cu_seqlens_k", &t.cu_seqlens_k},
-                                  {"kv_lens", &t.kv_lens},
-                                  {"sink", &t.sink}}) {
+    for (const Field& f : kFields) {
+        const void* data = TensorView(t.*f.member).data<void>();
         for (const Backend* b : backends()) {
-            if (x->dtype != QUATT_NONE && b->owns_memory != nullptr && b->owns_memory(x->data)) {
+            if (b->owns_memory != nullptr && b->owns_memory(data)) {
                 return {QUATT_INVALID_ARGUMENT,
-                        text(name, ".data is device memory; the fallback kernel ",
+                        text(f.name, ".data is device memory; the fallback kernel ",
                              plan.kernel->name, " needs memory that the host can read")};
             }
         }
@@ -326,10 +321,13 @@ Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
         return {QUATT_INVALID_ARGUMENT, join(reasons)};
     }
     const std::size_t needed = plan.choice.workspace_bytes;
-    if (workspace_bytes < needed || (needed > 0 && workspace == nullptr)) {
+    if (needed > 0 && workspace == nullptr) {
         return {QUATT_WORKSPACE_TOO_SMALL,
-                text("workspace has ", workspace == nullptr ? 0 : workspace_bytes,
-                     " bytes; the plan needs ", needed)};
+                text("workspace is null; the plan needs ", needed, " bytes")};
+    }
+    if (workspace_bytes < needed) {
+        return {QUATT_WORKSPACE_TOO_SMALL,
+                text("workspace has ", workspace_bytes, " bytes; the plan needs ", needed)};
     }
     if (reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlign != 0) {
         return {QUATT_WORKSPACE_TOO_SMALL,

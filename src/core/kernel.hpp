@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/describe.hpp"
 #include "core/problem.hpp"
 #include "core/text.hpp"
 #include "core/thread_pool.hpp"

@@ -1,13 +1,35 @@
-// A problem's extents, its well-formedness, and its text. Nothing here knows a kernel or a device.
+// A problem's tensors by name, and its extents. Nothing here knows a kernel or a device.
 #pragma once
 #include <quatt/quatt.h>
 
+#include <array>
 #include <cstdint>
-#include <string>
-
-#include "core/text.hpp"
 
 namespace quatt::core {
+
+struct Field {
+    const char* name;
+    quatt_tensor quatt_tensors::*member;
+    bool output;
+};
+
+inline constexpr std::array kFields = {
+    Field{"q", &quatt_tensors::q, false},
+    Field{"k", &quatt_tensors::k, false},
+    Field{"v", &quatt_tensors::v, false},
+    Field{"out", &quatt_tensors::out, true},
+    Field{"lse", &quatt_tensors::lse, true},
+    Field{"cu_seqlens_q", &quatt_tensors::cu_seqlens_q, false},
+    Field{"cu_seqlens_k", &quatt_tensors::cu_seqlens_k, false},
+    Field{"kv_lens", &quatt_tensors::kv_lens, false},
+    Field{"q_descale", &quatt_tensors::q_descale, false},
+    Field{"k_descale", &quatt_tensors::k_descale, false},
+    Field{"v_descale", &quatt_tensors::v_descale, false},
+    Field{"sink", &quatt_tensors::sink, false},
+    Field{"block_table", &quatt_tensors::block_table, false},
+    Field{"status_word", &quatt_tensors::status_word, true},
+    Field{"light_mass", &quatt_tensors::light_mass, true},
+};
 
 // Extents of a well-formed problem.
 struct Shape {
@@ -24,26 +46,6 @@ struct Shape {
     [[nodiscard]] std::int64_t max_k() const { return tokens_k; }
 };
 
-// All that is wrong with a problem by itself, data pointers included where they are set. Empty:
-// shape_of may be asked.
-[[nodiscard]] Reasons check_problem(const quatt_problem& p);
-
-// cu_seqlens: starts at 0, never falls, ends within the tensor's tokens.
-[[nodiscard]] Reasons check_cu_seqlens(const char* name, const std::int32_t* values,
-                                       std::int64_t stride, std::int64_t segments,
-                                       std::int64_t capacity);
-
 [[nodiscard]] Shape shape_of(const quatt_problem& p);
-
-// What differs between the layouts of a call's tensors and those its plan was made for, and what is
-// wrong with its pointers.
-[[nodiscard]] Reasons check_call(const quatt_problem& planned, const quatt_tensors& given);
-
-// Which of a call's tensors share bytes with its workspace.
-[[nodiscard]] Reasons check_workspace(const quatt_tensors& given, const void* workspace,
-                                      std::size_t bytes);
-
-[[nodiscard]] std::string describe(const quatt_problem& p);
-[[nodiscard]] std::string describe(const quatt_tensor& t);
 
 }  // namespace quatt::core

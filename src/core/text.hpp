@@ -3,6 +3,7 @@
 #include <quatt/quatt.h>
 #include <quatt/status.hpp>
 
+#include <locale>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ using Reasons = std::vector<std::string>;
 template <class... Parts>
 [[nodiscard]] std::string text(const Parts&... parts) {
     std::ostringstream out;
+    out.imbue(std::locale::classic());  // a program's std::locale may group digits
     // Without this a stream that gets no memory ends its text early and says nothing.
     out.exceptions(std::ios::badbit);
     (out << ... << parts);

@@ -10,42 +10,33 @@
 
 #include "core/device.hpp"
 #include "core/portable.hpp"
+#include "core/tensor_view.hpp"
 #include "recipe/recipes.hpp"
 
 namespace quatt::cuda {
 namespace {
 
 using core::Choice;
+using core::present;
 using core::Reasons;
 using core::Shape;
 using core::text;
 
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 
-bool present(const quatt_tensor& t) {
-    return t.dtype != QUATT_NONE;
-}
-
 Operand operand(const quatt_tensor& t) {
-    const auto stride = [&](int i) -> std::int64_t {
-        return i >= 0 && t.extent[i] > 1 ? t.stride[i] : 0;
-    };
     const Element element = t.dtype == QUATT_F32   ? Element::kF32
                             : t.dtype == QUATT_F16 ? Element::kF16
                                                    : Element::kBf16;
+    const core::HeadStrides st = core::strides_of_heads(t);
     // NOTE: the stride of a single channel counts as 1, so that it never forbids wide accesses.
-    const int last = t.rank - 1;
-    return {t.data,
-            element,
-            stride(t.rank - 4),
-            stride(t.rank - 3),
-            stride(t.rank - 2),
-            t.extent[last] > 1 ? t.stride[last] : 1};
+    return {t.data,   element, st.batch,
+            st.token, st.head, t.extent[t.rank - 1] > 1 ? st.channel : 1};
 }
 
 Lengths lengths(const quatt_tensor& t) {
-    return {present(t) ? static_cast<const std::int32_t*>(t.data) : nullptr,
-            present(t) && t.extent[0] > 1 ? t.stride[0] : 0};
+    const core::TensorView v(t);
+    return {v.data<const std::int32_t>(), v.stride(0)};
 }
 
 // Rows can be read 16 bytes at a time. A null pointer, as in a query, counts as aligned.
@@ -142,21 +133,18 @@ Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d,
     c.v = operand(t.v);
     c.out = operand(t.out);
     if (present(t.lse)) {
-        const auto stride = [&](int i) -> std::int64_t {
-            return i >= 0 && t.lse.extent[i] > 1 ? t.lse.stride[i] : 0;
-        };
         // NOTE: only its presence counts in a query, where data is null.
         c.lse = t.lse.data != nullptr ? static_cast<float*>(t.lse.data)
                                       : reinterpret_cast<float*>(sizeof(float));
-        c.lse_batch = stride(t.lse.rank - 3);
-        c.lse_head = stride(t.lse.rank - 2);
-        c.lse_token = stride(t.lse.rank - 1);
+        const core::HeadStrides st = core::strides_of_rows(t.lse);
+        c.lse_batch = st.batch;
+        c.lse_head = st.head;
+        c.lse_token = st.token;
     }
     c.cu_seqlens_q = lengths(t.cu_seqlens_q);
     c.cu_seqlens_k = present(t.cu_seqlens_k) ? lengths(t.cu_seqlens_k) : c.cu_seqlens_q;
     c.kv_lens = lengths(t.kv_lens);
-    c.status_word =
-        present(t.status_word) ? static_cast<std::int32_t*>(t.status_word.data) : nullptr;
+    c.status_word = core::TensorView(t.status_word).data<std::int32_t>();
     c.segments = s.segments;
     c.tokens_q = s.tokens_q;
     c.tokens_k = s.tokens_k;

@@ -1,5 +1,7 @@
 #include "recipe/check_recipe.hpp"
 
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -7,14 +9,20 @@
 namespace quatt::recipe {
 namespace {
 
+// As short as it can be, and the same in every locale, which std::to_string is not.
+std::string number(auto value) {
+    std::array<char, 32> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    return {digits.data(), end};
+}
+
 class Checker {
 public:
     std::vector<std::string> take() { return std::move(faults_); }
 
     void want(bool ok, const char* field, auto value, const char* allowed) {
         if (!ok) {
-            faults_.push_back(prefix_ + field + " is " + std::to_string(value) + "; it must be " +
-                              allowed);
+            faults_.push_back(prefix_ + field + " is " + number(value) + "; it must be " + allowed);
         }
     }
     void operand(const char* name, const quatt_operand_recipe& r, bool is_v, bool is_q) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <locale>
 #include <thread>
 
 #include "support/attention.hpp"
@@ -99,6 +100,101 @@ TEST(BadInput, EveryReasonIsListed) {
     q.tensors.counters = &n;
     expect_parts(refusal(q, "cpu", QUATT_UNSUPPORTED),
                  {"recipe \"fp8\"", "key_tile is 128", "counters is given"});
+}
+
+// A tensor that is wrong by itself hides nothing but what cannot be told without it.
+TEST(BadInput, AWrongTensorHidesNoOtherFault) {
+    const auto lines = [](const std::string& message) {
+        return std::count(message.begin(), message.end(), '\n') + 1;
+    };
+    Case c(dense());
+    Problem p = c.problem();
+    p.tensors.q.dtype = 99;
+    p.tensors.q.data = nullptr;
+    p.tensors.lse = quatt_tensor_contiguous(nullptr, QUATT_BF16, 3, p.tensors.q.extent);
+    p.softmax_scale = -2;
+    p.causal = 7;
+    p.recipe.looks = 5;
+    p.kernel = "quick";
+    std::string message = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
+    expect_parts(message, {"q.dtype is 99", "lse.dtype is bf16", "lse is bf16 [2,5,4]",
+                           "softmax_scale is -2", "causal is 7", "recipe.looks is 5",
+                           "kernel is \"quick\""});
+    EXPECT_EQ(lines(message), 7) << message;
+
+    // A dtype says nothing of extents: those are compared.
+    p = c.problem();
+    p.tensors.k.dtype = 99;
+    p.tensors.k.data = nullptr;
+    p.tensors.v.extent[1] = 6;
+    message = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
+    expect_parts(message, {"k.dtype is 99", "v.extent[1] is 6; it must be that of k (tokens), 7"});
+    EXPECT_EQ(lines(message), 2) << message;
+
+    // Without a rank nothing can be said of the extents; of all else it can.
+    p = c.problem();
+    p.tensors.k.rank = 5;
+    p.tensors.v.extent[0] = -1;
+    p.tensors.v.extent[3] = -4;
+    p.tensors.out.dtype = QUATT_I32;
+    p.tensors.out.data = nullptr;
+    p.window_right = -3;
+    message = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
+    expect_parts(message, {"k.rank is 5", "v.extent[0] is -1", "v.extent[3] is -4",
+                           "out.dtype is i32", "window_right is -3"});
+    EXPECT_EQ(lines(message), 5) << message;
+
+    // Rows are counted in tokens of q.
+    const std::int64_t row = 5;
+    p = c.problem();
+    p.tensors.v.dtype = -3;
+    p.rows = &row;
+    p.row_count = 1;
+    message = refusal(p, "reference", QUATT_INVALID_ARGUMENT);
+    expect_parts(message, {"v.dtype is -3", "rows[0] is 5; rows must ascend and be 0 to 4"});
+    EXPECT_EQ(lines(message), 2) << message;
+
+    // Where q cannot be told, the rest is not compared with it.
+    p = c.problem();
+    p.tensors.q.rank = -1;
+    p.threads = -1;
+    message = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
+    expect_parts(message, {"q.rank is -1", "threads is -1"});
+    EXPECT_EQ(lines(message), 2) << message;
+
+    // The number of segments comes from cu_seqlens_q.
+    Case cut(packed());
+    p = cut.problem();
+    p.tensors.cu_seqlens_q.rank = 0;
+    p.splits = -1;
+    message = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
+    expect_parts(message, {"cu_seqlens_q is i32 []; it must be [segments + 1]", "splits is -1"});
+    EXPECT_EQ(lines(message), 2) << message;
+}
+
+// Digits that a program's locale groups, and a comma in fractions.
+TEST(BadInput, NumbersDoNotFollowTheLocale) {
+    struct Grouped : std::numpunct<char> {
+        char do_decimal_point() const override { return ','; }
+        char do_thousands_sep() const override { return '.'; }
+        std::string do_grouping() const override { return "\3"; }
+    };
+    Case c(dense());
+    Problem p = c.problem();
+    p.softmax_scale = -2.5f;
+    p.threads = 123456;
+    p.recipe.q.amax_target = -0.25f;
+    const std::string usual = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
+    expect_parts(
+        usual, {"softmax_scale is -2.5;", "threads is 123456;", "recipe.q.amax_target is -0.25;"});
+    const Problem sound = c.problem();
+    const std::string explained = explain(sound, "cpu");
+    const std::locale before = std::locale::global(std::locale(std::locale(), new Grouped));
+    const std::string here = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
+    const std::string explained_here = explain(sound, "cpu");
+    std::locale::global(before);
+    EXPECT_EQ(here, usual);
+    EXPECT_EQ(explained_here, explained);
 }
 
 TEST(BadInput, WhatOnlyTestDevicesTake) {
@@ -613,7 +709,7 @@ TEST_P(BadRun, OtherLayouts) {
     x = p;
     Buffer sink(QUATT_F32, {4});
     x.tensors.sink = sink;
-    expect_parts(refused(c, p, x).message(), {"sink is f32 [4]", "the plan was made for absent"});
+    expect_parts(refused(c, p, x).message(), {"sink is f32 [4]", "the plan was made without it"});
     x = p;
     x.tensors.out.rank = 77;
     expect_parts(refused(c, p, x).message(), {"out is "});
@@ -741,6 +837,7 @@ TEST_P(BadRun, Workspaces) {
     const Status none =
         plan->run(p.tensors, std::span<std::byte>(static_cast<std::byte*>(nullptr), need));
     EXPECT_EQ(none.code(), QUATT_WORKSPACE_TOO_SMALL);
+    expect_parts(none.message(), {"workspace is null; the plan needs " + std::to_string(need)});
     for (const std::size_t off : {1, 4, 16, 32, 63}) {
         const Status s = run_with(off, need);
         EXPECT_EQ(s.code(), QUATT_WORKSPACE_TOO_SMALL);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "core/check.hpp"
 #include "support/attention.hpp"
 
 namespace quatt::core {

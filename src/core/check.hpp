@@ -1,0 +1,30 @@
+// What is wrong with a problem, a call and its workspace by themselves. Nothing here knows a kernel
+// or a device.
+#pragma once
+#include <quatt/quatt.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/text.hpp"
+
+namespace quatt::core {
+
+// All that is wrong with a problem by itself, data pointers included where they are set. Empty:
+// shape_of may be asked.
+[[nodiscard]] Reasons check_problem(const quatt_problem& p);
+
+// cu_seqlens: starts at 0, never falls, ends within the tensor's tokens.
+[[nodiscard]] Reasons check_cu_seqlens(const char* name, const std::int32_t* values,
+                                       std::int64_t stride, std::int64_t segments,
+                                       std::int64_t capacity);
+
+// What differs between the layouts of a call's tensors and those its plan was made for, and what is
+// wrong with its pointers.
+[[nodiscard]] Reasons check_call(const quatt_problem& planned, const quatt_tensors& given);
+
+// Which of a call's tensors share bytes with its workspace.
+[[nodiscard]] Reasons check_workspace(const quatt_tensors& given, const void* workspace,
+                                      std::size_t bytes);
+
+}  // namespace quatt::core
