@@ -4,6 +4,11 @@ JOBS ?= $(shell nproc)
 TEST_PRESET := dev
 DEMO_PRESET := release
 
+# ccache then finds a file again that was compiled in another folder: install.consumer builds the library a second time. The debug
+# information names the first folder.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test build format format-check lint bench dist clean
 

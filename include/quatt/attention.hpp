@@ -40,7 +40,7 @@ struct Tensors : quatt_tensors {
     Tensors() : quatt_tensors{} { struct_size = sizeof(quatt_tensors); }
 };
 
-// quatt_problem with the usual defaults: softmax_scale = 1/sqrt(D) once q is set with `set_qkv`.
+// quatt_problem with the usual defaults: softmax_scale = 1/sqrt(D) where q is given.
 struct Problem : quatt_problem {
     Problem() : quatt_problem{} {
         quatt_problem_init_sized(this, sizeof(quatt_problem), sizeof(quatt_recipe),

@@ -47,18 +47,20 @@ configure() { # configure NAME SOURCE OPTION...: a project of a stranger
         fail "configuration of $1"
     }
 }
+build() { # build NAME [FOLDER]
+    cmake --build "${2:-$scratch/$1}" >"$scratch/build.log" 2>&1 || {
+        cat "$scratch/build.log"
+        fail "the build of $1"
+    }
+}
+readme() { python3 "$source_dir/tests/docs/block.py" "$source_dir/README.md" "$@"; }
 option() { sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"; }
 
-step "find_package, shared and static; C99, C++17 with quatt.h and C++20 with attention.hpp"
+step "find_package: C99, C++17 with quatt.h and C++20 with attention.hpp, shared and static (the README has static C++20)"
 configure consumer "$consumer"
-cmake --build "$scratch/consumer" >"$scratch/build.log" || {
-    cat "$scratch/build.log"
-    fail "the consumer"
-}
-for program in c cpp17 cpp20; do
-    for kind in shared static; do
-        "$scratch/consumer/${program}_$kind"
-    done
+build consumer
+for program in c_shared c_static cpp17_shared cpp17_static cpp20_shared; do
+    "$scratch/consumer/$program"
 done
 
 step "find_package without a CUDA toolkit and Boost"
@@ -67,7 +69,7 @@ if ldd "$shared" | grep -q libboost_context; then static_needs="Boost.Context"; 
 if grep -q cudart_static "$libdir/pkgconfig/quatt.pc"; then static_needs="libcudart_static of the CUDA toolkit [0-9.]+ or later"; fi
 configure without "$source_dir/tests/install/without_toolkit" -DSTATIC_NEEDS="$static_needs" \
     -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON
-cmake --build "$scratch/without" >"$scratch/build.log"
+build without
 "$scratch/without/c_shared"
 if grep -rnE '/(usr|opt)/|[Cc]uda-?[0-9]' "$libdir/cmake" | grep -v "_IMPORT_PREFIX"; then
     fail "the CMake package names a folder of the machine that built it"
@@ -82,30 +84,54 @@ head -n 3 "$scratch/error.log" | grep -q 'error.*quatt/attention.hpp needs C++20
     fail "the first error does not say what is needed"
 }
 
-step "pkg-config, shared and static; no folder of this machine in it"
+step "pkg-config from C, static; no folder of this machine in quatt.pc"
 export PKG_CONFIG_PATH="$libdir/pkgconfig"
 if grep -nE '(^|[ =])(-L|-I)?/' "$libdir/pkgconfig/quatt.pc"; then fail "quatt.pc has an absolute path"; fi
 strict=(-pedantic -Wall -Wextra -Werror)
-read -ra flags <<<"$(pkg-config --cflags --libs quatt)"
-"$CXX" -std=c++20 "${strict[@]}" "$consumer/main.cpp" "${flags[@]}" -o "$scratch/pc_cpp"
-LD_LIBRARY_PATH="$libdir" "$scratch/pc_cpp"
 read -ra flags <<<"$(pkg-config --static --cflags --libs quatt)"
 "$CC" -std=c99 "${strict[@]}" "$consumer/main.c" "${flags[@]/#-lquatt/$archive}" -o "$scratch/pc_c_static"
 "$scratch/pc_c_static"
 
-step "add_subdirectory, without kernels for GPUs"
-# The options of the build, and a folder as deep as its own: then ccache has most of it.
+step "README.md: find_package, shared and static"
+mkdir -p "$scratch/app" "$scratch/inside" "$scratch/home"
+readme compiled cpp >"$scratch/app/app.cpp"
+readme "cmake: find_package" cmake >"$scratch/app/CMakeLists.txt"
+configure readme_shared "$scratch/app"
+build readme_shared
+"$scratch/readme_shared/app" >"$scratch/app.log"
+sed -i 's/COMPONENTS shared/COMPONENTS static/; s/quatt::quatt/quatt::static/' "$scratch/app/CMakeLists.txt"
+configure readme_static "$scratch/app"
+build readme_static
+if ldd "$scratch/readme_static/app" | grep libquatt; then fail "the static program loads libquatt.so"; fi
+"$scratch/readme_static/app" >"$scratch/app.log"
+
+step "README.md: the compiler and pkg-config"
+ln -s "$prefix" "$scratch/home/quatt"
+readme "shell: pkg-config" sh | sed "s|^c++ |$CXX |" >"$scratch/app/build.sh"
+(cd "$scratch/app" && HOME="$scratch/home" bash -euo pipefail build.sh)
+"$scratch/app/app" >"$scratch/app.log"
+if ldd "$scratch/app/app_static" | grep libquatt; then fail "the static program loads libquatt.so"; fi
+"$scratch/app/app_static" >"$scratch/app.log"
+
+step "README.md: add_subdirectory, without kernels for GPUs"
+{
+    echo 'cmake_minimum_required(VERSION 3.25)'
+    echo 'project(inside LANGUAGES C CXX)'
+    readme "cmake: add_subdirectory" cmake | sed "s|third_party/quatt|\"$source_dir\" quatt|"
+    echo "set(CONSUMER \"$consumer\")"
+    cat "$source_dir/tests/install/subdirectory.cmake"
+} >"$scratch/inside/CMakeLists.txt"
+cp "$scratch/app/app.cpp" "$scratch/inside"
+# The options of the build, and a folder as deep as its own: then ccache has most of it (Makefile).
 inside="$build_dir-subdirectory"
 rm -rf "$inside"
-CCACHE_NOHASHDIR=1 configure inside "$source_dir/tests/install/subdirectory" -B "$inside" -DQUATT_SOURCE="$source_dir" \
-    -DQUATT_CCACHE="$(option QUATT_CCACHE)" -DQUATT_WERROR="$(option QUATT_WERROR)" -DCMAKE_BUILD_TYPE="$(option CMAKE_BUILD_TYPE)" \
-    -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(option CMAKE_CXX_FLAGS_RELWITHDEBINFO)"
-CCACHE_NOHASHDIR=1 cmake --build "$inside" >"$scratch/build.log" || {
-    cat "$scratch/build.log"
-    fail "add_subdirectory"
-}
-"$inside/c_static"
-"$inside/cpp17_shared"
+configure inside "$scratch/inside" -B "$inside" -DQUATT_CCACHE="$(option QUATT_CCACHE)" -DQUATT_WERROR="$(option QUATT_WERROR)" \
+    -DCMAKE_BUILD_TYPE="$(option CMAKE_BUILD_TYPE)" -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(option CMAKE_CXX_FLAGS_RELWITHDEBINFO)"
+grep -q 'CUDA OFF' "$scratch/inside.log" || fail "kernels for GPUs are on"
+build inside "$inside"
+for program in app c_static cpp17_shared; do
+    "$inside/$program" >"$scratch/app.log"
+done
 rm -rf "$inside"
 
 step "one version everywhere"
