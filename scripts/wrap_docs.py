@@ -14,6 +14,7 @@ from pathlib import Path
 WIDTH = 160
 ATOM = re.compile(r"(?:`[^`]*`|!?\[[^\]]*\]\([^)]*\)|\S)+")
 ITEM = re.compile(r"(\s*)(?:[-*]|\d+\.) +")
+MARKUP = re.compile(r"[-*+]|\d+[.)]|[#>|].*")
 KEPT = re.compile(r"\s*(?:\||#|<|!\[)")
 
 
@@ -46,7 +47,11 @@ def wrap(lines):
     first = item[0] if item else re.match(r"\s*", lines[0])[0]
     wrapped, line = [], first
     for atom in ATOM.findall(" ".join([lines[0][len(first) :], *lines[1:]])):
+        # What would begin a list, a heading, a quotation or a table there joins the line before, which loses its last word.
         if line.strip() and line != first and len(line) + 1 + len(atom) > WIDTH:
+            if MARKUP.fullmatch(atom):
+                line, _, word = line.rpartition(" ")
+                atom = f"{word} {atom}"
             wrapped.append(line)
             line = " " * len(first)
         line += atom if line == first or not line.strip() else " " + atom

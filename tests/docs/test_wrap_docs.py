@@ -27,6 +27,11 @@ class Wrap(unittest.TestCase):
         self.assertTrue(all(line.startswith("  ") for line in wrap_docs.wrapped(f"- {LONG}").split("\n")[1:]))
         self.assertEqual(wrap_docs.wrapped(f"- one\n- {LONG}").split("\n")[0], "- one")
 
+    def test_no_line_begins_with_what_is_markup_there(self):
+        for mark in ("-", "*", "+", "7.", "#4", ">", "|"):
+            text = f"{'x' * 155} word {mark} more"
+            self.assertEqual(wrap_docs.wrapped(text).split("\n")[1], f"word {mark} more", mark)
+
     def test_what_stays(self):
         for text in (f"| {LONG} |", f"# {LONG}", f"```\n{LONG}\n```", f"a\n\n    {LONG}", "short\nlines\n\n- stay\n  as they are\n"):
             self.assertEqual(wrap_docs.wrapped(text), text)
