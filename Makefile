@@ -27,7 +27,8 @@ build: ## build the preset dev: library, tool, tests, benchmarks
 	cmake --build --preset $(TEST_PRESET) -j $(JOBS)
 
 test: build ## build and run all tests but the slow ones (.ci/run dist)
-	ctest --test-dir build/$(TEST_PRESET) --output-on-failure --no-tests=error -LE slow -j $(JOBS)
+	ctest --test-dir build/$(TEST_PRESET) --output-on-failure --no-tests=error -LE slow -j $(JOBS) --output-junit tests.xml
+	python3 -B tests/skips/check_skips.py build/$(TEST_PRESET) build/$(TEST_PRESET)/tests.xml --complete
 
 format: ## format all C++ and C files in place
 	scripts/format.sh
