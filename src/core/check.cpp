@@ -452,6 +452,11 @@ Reasons check_cu_seqlens(const char* name, const std::int32_t* values, std::int6
     return {};
 }
 
+bool has_known_fields(const quatt_problem& p) {
+    return p.struct_size >= sizeof p && p.struct_size <= kMaxStructBytes &&
+           p.tensors.struct_size == sizeof p.tensors && p.recipe.struct_size == sizeof p.recipe;
+}
+
 Reasons check_problem(const quatt_problem& p) {
     return Checker(p).run();
 }

@@ -10,6 +10,10 @@
 
 namespace quatt::core {
 
+// The struct and those in it have the sizes that we know: its fields may be read. Where they do
+// not, check_problem says so and nothing else.
+[[nodiscard]] bool has_known_fields(const quatt_problem& p);
+
 // All that is wrong with a problem by itself, data pointers included where they are set. Empty:
 // shape_of may be asked.
 [[nodiscard]] Reasons check_problem(const quatt_problem& p);

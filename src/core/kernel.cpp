@@ -158,10 +158,11 @@ void refuse_room(const quatt_problem& p, Reasons& reasons) {
 Selection select(const quatt_problem& p, const quatt_device& d, Backends table) {
     Selection s;
     Reasons wrong = check_device(d);
+    const bool device_is_known = wrong.empty();
     for (std::string& reason : check_problem(p)) {
         wrong.push_back(std::move(reason));
     }
-    if (p.struct_size >= sizeof p && d.struct_size >= sizeof d) {  // else there may be no name
+    if (device_is_known && has_known_fields(p)) {
         if (std::string name = wrong_name(p, d, table); !name.empty()) {
             wrong.push_back(std::move(name));
         }

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kBuilt = QUATT_CUDA_COMPUTE;
 
 // Of each schedule those that it is for.
-constexpr auto kBuiltCompute = [] {
+constexpr auto built_compute() {
     std::array<std::array<char, kBuilt.size() + 1>, cuda::kSchedules.size()> all{};
     for (std::size_t i = 0; i < all.size(); i++) {
         std::size_t length = 0;
@@ -32,7 +32,8 @@ constexpr auto kBuiltCompute = [] {
         }
     }
     return all;
-}();
+}
+constexpr auto kBuiltCompute = built_compute();
 
 // Where the caller did not say which GPU it is, the driver is asked.
 quatt_device resolved(quatt_device d) {
@@ -97,14 +98,15 @@ const char* why_not_emulated(const char* kernel) {
     return nullptr;
 }
 
-constexpr auto kCudaRows = [] {
+constexpr auto cuda_rows() {
     auto rows = cuda::gpu_rows<QUATT_BACKEND_CUDA>(refuse, choose, run_native);
     static_assert(rows.size() == kBuiltCompute.size());
     for (std::size_t i = 0; i < rows.size(); i++) {
         rows[i].compute = kBuiltCompute[i].data();
     }
     return rows;
-}();
+}
+constexpr auto kCudaRows = cuda_rows();
 constexpr auto kEmuRows = cuda::gpu_rows<QUATT_BACKEND_EMU>(refuse, choose, run_native);
 
 }  // namespace

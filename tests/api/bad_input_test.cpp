@@ -172,6 +172,28 @@ TEST(BadInput, AWrongTensorHidesNoOtherFault) {
     EXPECT_EQ(lines(message), 2) << message;
 }
 
+// Where a struct has another size, fields behind it lie elsewhere: none is read.
+TEST(BadInput, FieldsOfAnotherLayoutAreNotRead) {
+    Case c(dense());
+    const char* const nowhere = reinterpret_cast<const char*>(std::uintptr_t{8});
+    Problem p = c.problem();
+    p.kernel = nowhere;
+    for (const std::size_t wrong :
+         {std::size_t{0}, sizeof(quatt_problem) - 8, std::size_t{1} << 20}) {
+        p.struct_size = wrong;
+        expect_parts(query(p, "cpu").status().message(),
+                     {"problem.struct_size is " + std::to_string(wrong)});
+    }
+    p = c.problem();
+    p.kernel = nowhere;
+    p.tensors.struct_size += 8;
+    expect_parts(query(p, "cpu").status().message(), {"problem.tensors.struct_size is "});
+    p = c.problem();
+    p.kernel = nowhere;
+    p.recipe.struct_size -= 8;
+    expect_parts(query(p, "cpu").status().message(), {"problem.recipe.struct_size is "});
+}
+
 // Digits that a program's locale groups, and a comma in fractions.
 TEST(BadInput, NumbersDoNotFollowTheLocale) {
     struct Grouped : std::numpunct<char> {
