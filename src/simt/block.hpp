@@ -167,15 +167,26 @@ public:
     // Orders the memory accesses of the warp's lanes (__syncwarp); called inside a collective.
     void sync_lanes();
 
+    // ---- call sites (sites.cpp)
+    // Whether synchronisation instruction `what` at `site` is left out. Where it is to be late, it
+    // has waited.
+    [[nodiscard]] bool skips(const char* what, const Site& site) {
+        return watches_sites_ && skips_watched(what, site);
+    }
+    [[nodiscard]] const std::vector<SyncSite>& sites() const { return sites_; }
+
     // ---- barriers of the block
+    void syncwarp(const Site& site);
     void barrier(std::uint32_t id, std::uint32_t count, bool wait, const Site& site);
     void mbarrier_init(std::uint32_t offset, std::uint32_t count, const Site& site);
     void mbarrier_arrive(std::uint32_t offset, std::uint32_t count, const Site& site);
     void mbarrier_expect(std::uint32_t offset, std::uint32_t bytes, const Site& site);
+    void mbarrier_arrive_expect(std::uint32_t offset, std::uint32_t bytes, const Site& site);
     bool mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const Site& site);
     bool mbarrier_test_wait(std::uint32_t offset, std::uint32_t parity, const Site& site);
     void fence_mbarrier_init(const Site& site);
     void grid_wait(const Site& site);
+    void grid_launch_dependents(const Site& site);
     void check_grid_wait(const char* what, const Site& site);
 
     // ---- clusters (cluster.cpp)
@@ -224,6 +235,9 @@ private:
     void switch_to(Lane* next);
     // Lets others run; returns when this lane is chosen again.
     void yield(Lane& lane, bool leave_warp);
+    [[nodiscard]] bool skips_watched(const char* what, const Site& site);
+    void hold(const char* what, const Site& site);
+    bool release_held();
     void enter_collective(const char* what, const Site& site, void* operands);
     [[nodiscard]] bool all_arrived(const Warp& warp) const { return warp.arrived == kAllLanes; }
     void after_collective(Lane& lane);
@@ -233,6 +247,7 @@ private:
     [[nodiscard]] Mbarrier* find_mbarrier(std::uint32_t offset, const char* what, const Site& site);
     void complete_phase_if_done(Mbarrier& mbarrier);
     void arrive_on(std::uint32_t offset, std::uint32_t count, const Site& site);
+    void expect_on(std::uint32_t offset, std::uint32_t bytes, const Site& site);
     void arrive(Warp& warp, std::uint32_t id, std::uint32_t count, bool wait, const Site& site);
     void leave_checks(Lane& lane);
 
@@ -304,6 +319,9 @@ private:
     Completion completion_ = Completion::kAtOnce;
     WarpOrder order_ = WarpOrder::kRandom;
     std::uint32_t ready_warps_ = 0, starved_warp_ = 0, first_lane_ = 0, preempt_in_256_ = 0;
+    std::vector<std::uint32_t> held_;  // [warp]: lanes at an instruction that is to be late
+    std::vector<SyncSite> sites_;
+    bool watches_sites_ = false;
     std::uint64_t steps_ = 0, next_due_ = AsyncCopy::kNotDue;
     std::uint32_t done_ = 0;
     bool& cancelling_;

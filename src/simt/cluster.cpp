@@ -1,4 +1,5 @@
 // Clusters: blocks that run at once, take turns on one OS thread, and reach each other's barriers.
+#include <algorithm>
 #include <bit>
 
 #include "simt/block.hpp"
@@ -48,7 +49,12 @@ Lane* Block::pick_in_cluster(const Lane* current, bool leave_warp) {
             loading |= (blocks[rank]->loads_.empty() ? 0u : 1u) << rank;
         }
         const std::uint32_t from = ready != 0 ? ready : loading;
-        if (from == 0) return nullptr;
+        if (from == 0) {
+            if (std::none_of(blocks.begin(), blocks.end(),
+                             [](const auto& block) { return block->release_held(); }))
+                return nullptr;
+            continue;
+        }
         Block& next = *blocks[pick_warp(from, rank_)];
         if (ready != 0) return next.pick_lane(&next == this ? current : nullptr, leave_warp);
         (void)next.land_one_load();
@@ -63,6 +69,7 @@ std::uint32_t Block::living_warps() const {
 }
 
 void Block::cluster_sync(const Site& site) {
+    if (skips("barrier.cluster", site)) return;
     char none = 0;
     collective("barrier.cluster", site, none, [&](char* const*) {
         const std::uint32_t warp = t_lane->thread / kLanes;

@@ -108,11 +108,13 @@ void Block::copy(std::uint32_t shared, const std::uint8_t* global, std::uint32_t
 }
 
 void Block::copy_commit(const Site& site) {
+    if (skips("cp.async.commit_group", site)) return;
     step(site);
     t_lane->copy_group++;
 }
 
 void Block::copy_wait(std::uint32_t groups_left, const Site& site) {
+    if (skips("cp.async.wait_group", site)) return;
     step(site);
     Lane& lane = *t_lane;
     std::erase_if(lane.copies, [&](AsyncCopy& copy) {
@@ -218,11 +220,13 @@ void Block::tensor_store(const TensorMap& map, const std::int32_t* origin, std::
 }
 
 void Block::store_commit(const Site& site) {
+    if (skips("cp.async.bulk.commit_group", site)) return;
     step(site);
     t_lane->store_group++;
 }
 
 void Block::store_wait(std::uint32_t groups_left, const Site& site) {
+    if (skips("cp.async.bulk.wait_group", site)) return;
     step(site);
     Lane& lane = *t_lane;
     std::erase_if(lane.stores, [&](AsyncCopy& store) {

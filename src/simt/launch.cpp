@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -22,6 +23,27 @@ void add(Statistics& sum, const Statistics& part) {
     sum.ldmatrix_rows += part.ldmatrix_rows;
     sum.ldmatrix_conflicts += part.ldmatrix_conflicts;
     sum.stack_bytes = std::max(sum.stack_bytes, part.stack_bytes);
+}
+
+bool is_before(const SyncSite& a, const SyncSite& b) {
+    if (const int files = std::strcmp(a.site.file_name(), b.site.file_name()); files != 0)
+        return files < 0;
+    if (a.site.line() != b.site.line()) return a.site.line() < b.site.line();
+    if (a.site.column() != b.site.column()) return a.site.column() < b.site.column();
+    return std::strcmp(a.instruction, b.instruction) < 0;
+}
+
+void add(std::vector<SyncSite>& into, const std::vector<SyncSite>& from) {
+    for (const SyncSite& site : from) {
+        const auto same = std::find_if(into.begin(), into.end(), [&](const SyncSite& known) {
+            return known.kernel == site.kernel && !is_before(known, site) &&
+                   !is_before(site, known);
+        });
+        if (same == into.end())
+            into.push_back(site);
+        else
+            same->count += site.count;
+    }
 }
 
 Result refused(const LaunchConfig& config, const std::string& why) {
@@ -60,7 +82,7 @@ Result launch(const LaunchConfig& config, const Options& options, void (*call)(c
     // occurrence is shown, and not the order of threads.
     std::vector<std::vector<Report>> reports(blocks);
     std::atomic<std::uint64_t> next{0};
-    const auto work = [&](Statistics& statistics) {
+    const auto work = [&](Statistics& statistics, std::vector<SyncSite>& sites) {
         Stacks stacks(static_cast<unsigned>(threads * config.cluster), options.stack_bytes);
         Cluster cluster(description, options, stacks);
         for (std::uint64_t i = next++; i < blocks / config.cluster; i = next++) {
@@ -72,18 +94,21 @@ Result launch(const LaunchConfig& config, const Options& options, void (*call)(c
             for (std::uint32_t rank = 0; rank < config.cluster; rank++)
                 reports[first + rank] = cluster.blocks[rank]->reporter().reports();
         }
-        for (const auto& block : cluster.blocks)
+        for (const auto& block : cluster.blocks) {
             add(statistics, block->statistics());
+            add(sites, block->sites());
+        }
     };
 
     unsigned workers = options.workers != 0 ? options.workers : std::thread::hardware_concurrency();
     workers = static_cast<unsigned>(
         std::clamp<std::uint64_t>(workers, 1, std::max<std::uint64_t>(blocks, 1)));
     std::vector<Statistics> statistics(workers);
+    std::vector<std::vector<SyncSite>> sites(workers);
     std::vector<std::exception_ptr> failures(workers);  // of the executor: no memory for stacks
     const auto guarded = [&](unsigned w) {
         try {
-            work(statistics[w]);
+            work(statistics[w], sites[w]);
         } catch (...) {
             failures[w] = std::current_exception();
         }
@@ -102,6 +127,13 @@ Result launch(const LaunchConfig& config, const Options& options, void (*call)(c
         add(result.statistics, part);
     for (const std::vector<Report>& block : reports)
         Reporter::merge(result.reports, block);
+    if (options.sites != nullptr) {
+        std::vector<SyncSite> passed;
+        for (const std::vector<SyncSite>& part : sites)
+            add(passed, part);
+        std::sort(passed.begin(), passed.end(), is_before);
+        add(*options.sites, passed);
+    }
     return result;
 }
 

@@ -30,6 +30,7 @@ bool Block::take_registers(std::uint32_t warp, std::uint32_t count) {
 }
 
 void Block::set_registers(std::uint32_t count, bool is_increase, const Site& site) {
+    if (skips("setmaxnreg", site)) return;
     collective("setmaxnreg", site, count, [&](std::uint32_t* const* lanes) {
         const std::uint32_t warp = warp_in_group("setmaxnreg", site);
         for (std::uint32_t lane = 0; lane < kLanes; lane++)

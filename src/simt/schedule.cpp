@@ -52,7 +52,7 @@ std::uint32_t Block::pick_warp(std::uint32_t ready_warps, std::uint32_t current)
 Lane* Block::pick(const Lane* current, bool leave_warp) {
     if (cluster_.blocks.size() > 1) return pick_in_cluster(current, leave_warp);
     while (ready_warps_ == 0)
-        if (!land_one_load()) return nullptr;
+        if (!land_one_load() && !release_held()) return nullptr;
     return pick_lane(current, leave_warp);
 }
 
@@ -231,6 +231,11 @@ Block::Block(const Launch& launch, const Options& options, Cluster& cluster, std
     lanes_.resize(threads);
     warps_.resize(threads / kLanes);
     barriers_.resize(kNamedBarriers);
+    const SiteFault* fault = options.fault;
+    const bool is_planted =
+        fault != nullptr && (fault->kernel == nullptr || launch.kernel == fault->kernel);
+    if (!is_planted) options_.fault = nullptr;
+    watches_sites_ = is_planted || options.sites != nullptr;
 }
 
 void Block::begin(Dim3 index, void (*call)(const void*), const void* kernel) {
@@ -276,6 +281,7 @@ void Block::begin(Dim3 index, void (*call)(const void*), const void* kernel) {
         warps_[w].ready = warps_[w].alive = kAllLanes;
     }
     ready_warps_ = warps == 32 ? kAllLanes : (1u << warps) - 1u;
+    held_.assign(warps, 0);
     for (std::uint32_t t = 0; t < threads; t++) {
         lanes_[t] = Lane{};
         lanes_[t].block = this;

@@ -14,11 +14,19 @@ void Block::sync_lanes() {
     clocks_.meet(t_lane->actor / kLanes * kLanes, kLanes, scratch_);
 }
 
+void Block::syncwarp(const Site& site) {
+    if (skips("bar.warp.sync", site)) return;
+    char none = 0;
+    collective("bar.warp.sync", site, none, [this](char* const*) { sync_lanes(); });
+}
+
 void Block::barrier(std::uint32_t id, std::uint32_t count, bool wait, const Site& site) {
+    const char* what = wait ? "barrier.sync" : "barrier.arrive";
+    if (skips(what, site)) return;
     struct Operands {
         std::uint32_t id, count;
     } mine{id, count};
-    collective(wait ? "barrier.sync" : "barrier.arrive", site, mine, [&](Operands* const* lanes) {
+    collective(what, site, mine, [&](Operands* const* lanes) {
         for (std::uint32_t i = 0; i < kLanes; i++)
             if (lanes[i]->id != id || lanes[i]->count != count)
                 give_up(Fault::kBarrierMisuse, site,
@@ -68,17 +76,20 @@ void Block::arrive(Warp& warp, std::uint32_t id, std::uint32_t count, bool wait,
 }
 
 void Block::fence_proxy_async(const Site& site) {
+    if (skips("fence.proxy.async", site)) return;
     step(site);
     clocks_.fence(t_lane->actor);
 }
 
 void Block::fence_mbarrier_init(const Site& site) {
+    if (skips("fence.mbarrier_init", site)) return;
     step(site);
     for (Mbarrier& m : mbarriers_)
         if (m.init_actor == t_lane->actor) m.init_fenced = true;
 }
 
 void Block::mbarrier_init(std::uint32_t offset, std::uint32_t count, const Site& site) {
+    if (skips("mbarrier.init", site)) return;
     step(site);
     if (count == 0 || count >= 1u << 20)
         return report(Fault::kBadOperand, site, "mbarrier count " + std::to_string(count));
@@ -129,11 +140,13 @@ void Block::complete_phase_if_done(Mbarrier& m) {
 }
 
 void Block::mbarrier_arrive(std::uint32_t offset, std::uint32_t count, const Site& site) {
+    if (skips("mbarrier.arrive", site)) return;
     step(site);
     arrive_on(offset, count, site);
 }
 
 void Block::mbarrier_arrive_at(std::uint32_t offset, std::uint32_t rank, const Site& site) {
+    if (skips("mbarrier.arrive.cluster", site)) return;
     step(site);
     if (rank >= cluster_.blocks.size())
         return report(Fault::kBadOperand, site,
@@ -158,7 +171,19 @@ void Block::arrive_on(std::uint32_t offset, std::uint32_t count, const Site& sit
 }
 
 void Block::mbarrier_expect(std::uint32_t offset, std::uint32_t bytes, const Site& site) {
+    if (skips("mbarrier.expect_tx", site)) return;
     step(site);
+    expect_on(offset, bytes, site);
+}
+
+void Block::mbarrier_arrive_expect(std::uint32_t offset, std::uint32_t bytes, const Site& site) {
+    if (skips("mbarrier.arrive.expect_tx", site)) return;
+    step(site);
+    expect_on(offset, bytes, site);
+    arrive_on(offset, 1, site);
+}
+
+void Block::expect_on(std::uint32_t offset, std::uint32_t bytes, const Site& site) {
     Mbarrier* m = find_mbarrier(offset, "expect_tx", site);
     if (m == nullptr) return;
     m->transactions += bytes;
@@ -177,10 +202,12 @@ bool Block::mbarrier_try_wait(std::uint32_t offset, std::uint32_t parity, const 
 
 bool Block::mbarrier_is_over(std::uint32_t offset, std::uint32_t parity, bool waits,
                              const Site& site) {
+    const char* what = waits ? "mbarrier.try_wait" : "mbarrier.test_wait";
+    if (skips(what, site)) return true;
     step(site);
     Lane& lane = *t_lane;
     lane.site = site;
-    lane.what = waits ? "mbarrier.try_wait" : "mbarrier.test_wait";
+    lane.what = what;
     if (parity > 1) report(Fault::kBadOperand, site, "parity " + std::to_string(parity));
     Mbarrier* m = find_mbarrier(offset, waits ? "try_wait" : "test_wait", site);
     if (m == nullptr) give_up(Fault::kMbarrierMisuse, site, "wait on no mbarrier");
@@ -201,8 +228,14 @@ bool Block::mbarrier_is_over(std::uint32_t offset, std::uint32_t parity, bool wa
 }
 
 void Block::grid_wait(const Site& site) {
+    if (skips("griddepcontrol.wait", site)) return;
     step(site);
     t_lane->may_access = true;
+}
+
+void Block::grid_launch_dependents(const Site& site) {
+    if (skips("griddepcontrol.launch_dependents", site)) return;
+    check_grid_wait("launch_dependents", site);
 }
 
 void Block::check_grid_wait(const char* what, const Site& site) {

@@ -46,6 +46,27 @@ enum class Completion : std::uint8_t { kAtOnce, kLastMoment, kMixed };
 // other can run, kGreedy leaves a warp only when it must.
 enum class WarpOrder : std::uint8_t { kRandom, kRoundRobin, kGreedy, kStarve };
 
+// A synchronisation instruction of a kernel, at one place of its source: a wait, an arrival, a
+// barrier, a fence, a commit, setmaxnreg; not the accesses and copies themselves.
+struct SyncSite {
+    std::string kernel;
+    const char* instruction;  // "mbarrier.try_wait"
+    Site site;
+    std::uint64_t count = 0;  // of threads that came by, each time that they did
+};
+
+// What goes wrong at one of them.
+struct SiteFault {
+    enum class Kind : std::uint8_t {
+        kDrop,   // the instruction does nothing; a wait is over at once
+        kDelay,  // who comes by goes on only when nobody else can: legal, and as late as can be
+    };
+    Kind kind = Kind::kDrop;
+    Site site;
+    const char* kernel = nullptr;       // only in this one, by its launch's name; nullptr: in any
+    const char* instruction = nullptr;  // only this one of those at the place; nullptr: any
+};
+
 struct Options {
     // Picks the schedule; completion and order follow from it unless they are given. Seeds 0..11
     // go through all pairs of the two.
@@ -63,6 +84,10 @@ struct Options {
     std::uint64_t max_steps = 500'000'000;
     std::size_t stack_bytes = 64 << 10;
     bool measure_stack = false;
+    // Must outlive the launch.
+    const SiteFault* fault = nullptr;
+    // The sites that the launch passed join these, in the order of their places.
+    std::vector<SyncSite>* sites = nullptr;
 };
 
 struct Dim3 {

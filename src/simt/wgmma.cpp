@@ -403,6 +403,7 @@ void Block::land_due_wgmmas() {
 // ---- fences, groups, waits
 
 void Block::wgmma_fence(const Site& site) {
+    if (skips("wgmma.fence", site)) return;
     char none = 0;
     collective("wgmma.fence", site, none, [&](char* const*) {
         const std::uint32_t index = warp_in_group("wgmma.fence", site);
@@ -416,6 +417,7 @@ void Block::wgmma_fence(const Site& site) {
 }
 
 void Block::wgmma_commit(const Site& site) {
+    if (skips("wgmma.commit_group", site)) return;
     char none = 0;
     collective("wgmma.commit_group", site, none, [&](char* const*) {
         const std::uint32_t index = warp_in_group("wgmma.commit_group", site);
@@ -425,6 +427,7 @@ void Block::wgmma_commit(const Site& site) {
 }
 
 void Block::wgmma_wait(std::uint32_t groups_left, const Site& site) {
+    if (skips("wgmma.wait_group", site)) return;
     collective("wgmma.wait_group", site, groups_left, [&](std::uint32_t* const*) {
         const std::uint32_t index = warp_in_group("wgmma.wait_group", site);
         join_statement(index, "wgmma.wait_group", groups_left, site);

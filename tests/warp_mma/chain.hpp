@@ -19,6 +19,7 @@ struct Run {
     simt::Options options = {};
     std::int32_t blocks = 2;
     std::byte workspace{0xFF};  // what every byte of it holds before
+    const char* device = kDevice;
 };
 
 struct Outcome {
@@ -30,8 +31,8 @@ struct Outcome {
 // `start`: an instance with a planted fault; empty for the kernel itself.
 [[nodiscard]] inline Outcome run_chain(Case& c, const char* recipe, const Run& run = {},
                                        const cuda::Start& start = {}) {
-    const Device device(kDevice);
-    const Problem p = c.problem({kDevice, recipe});
+    const Device device(run.device);
+    const Problem p = c.problem({run.device, recipe});
     const core::Shape shape = core::shape_of(p);
     cuda::Call call = cuda::make_call(p, shape, device, p.tensors);
     std::vector<std::byte, CacheLineAllocator<std::byte>> workspace(cuda::Workspace(call).bytes,

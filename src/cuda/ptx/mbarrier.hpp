@@ -70,8 +70,7 @@ QUATT_DEV void mbarrier_arrive_expect_tx(Shared barrier, u32 bytes,
     quatt_mbarrier_needs_sm_90();
 #endif
 #else
-    simt::block().mbarrier_expect(barrier.address(), bytes, site);
-    simt::block().mbarrier_arrive(barrier.address(), 1, site);
+    simt::block().mbarrier_arrive_expect(barrier.address(), bytes, site);
 #endif
 }
 

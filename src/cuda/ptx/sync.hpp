@@ -12,9 +12,7 @@ QUATT_DEV void syncwarp([[maybe_unused]] Site site = Site::current()) {
 #if defined(__CUDACC__)
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
 #else
-    char none = 0;
-    simt::block().collective("bar.warp.sync", site, none,
-                             [](char* const*) { simt::block().sync_lanes(); });
+    simt::block().syncwarp(site);
 #endif
 }
 
@@ -91,7 +89,7 @@ QUATT_DEV void grid_launch_dependents([[maybe_unused]] Site site = Site::current
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 #else
-    simt::block().check_grid_wait("launch_dependents", site);
+    simt::block().grid_launch_dependents(site);
 #endif
 }
 
