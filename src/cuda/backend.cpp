@@ -24,7 +24,7 @@ using core::text;
 
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 
-Operand operand(const quatt_tensor& t) {
+Tensor tensor(const quatt_tensor& t) {
     const Element element = t.dtype == QUATT_F32   ? Element::kF32
                             : t.dtype == QUATT_F16 ? Element::kF16
                                                    : Element::kBf16;
@@ -40,20 +40,19 @@ Lengths lengths(const quatt_tensor& t) {
 }
 
 // Rows can be read 16 bytes at a time. A null pointer, as in a query, counts as aligned.
-bool is_wide(const Operand& x) {
+bool is_aligned16(const Tensor& x) {
     const auto multiple_of_8 = [](std::int64_t stride) { return stride % 8 == 0; };
     return x.channel == 1 && multiple_of_8(x.batch) && multiple_of_8(x.token) &&
            multiple_of_8(x.head) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
-Recipe recipe_of(const quatt_recipe& r) {
-    return std::strcmp(r.name, "fp8") == 0   ? Recipe::kFp8
-           : std::strcmp(r.name, "f16") == 0 ? Recipe::kF16
-                                             : Recipe::kBf16;
+const schedule::Row& schedule_of(const core::Kernel& row) {
+    return *static_cast<const schedule::Row*>(row.variant);
 }
 
-const ScheduleRow& schedule_of(const core::Kernel& row) {
-    return *static_cast<const ScheduleRow*>(row.variant);
+// A recipe that quantises reads both 16-bit dtypes, one that does not its own.
+bool is_quantized(const quatt_recipe& r) {
+    return r.k.scale_format != QUATT_SCALE_NONE;
 }
 
 // The same words with commas.
@@ -69,7 +68,7 @@ std::string listed(std::string_view words) {
 
 void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_device& d,
                 Reasons& reasons) {
-    const ScheduleRow& schedule = schedule_of(row);
+    const schedule::Row& schedule = schedule_of(row);
     const std::string compute = text(d.compute_major, ".", d.compute_minor);
     if (!is_among(schedule.compute, compute)) {
         reasons.push_back(text("compute capability is ", compute, "; ", schedule.name, " is for ",
@@ -90,15 +89,15 @@ void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_dev
         reasons.push_back(text("q, k, v are ", quatt_dtype_name(t.q.dtype), ", ",
                                quatt_dtype_name(t.k.dtype), ", ", quatt_dtype_name(t.v.dtype),
                                "; they must all be bf16 or all f16"));
-    } else if (known && recipe_of(p.recipe) != Recipe::kFp8 &&
+    } else if (known && !is_quantized(p.recipe) &&
                std::strcmp(quatt_dtype_name(t.q.dtype), p.recipe.name) != 0) {
         reasons.push_back(text("q, k, v are ", quatt_dtype_name(t.q.dtype), "; recipe ",
                                p.recipe.name, " reads its own dtype here"));
     }
     const Shape s = core::shape_of(p);
-    if (s.head_dim > 128 || s.head_dim_v > 128) {
-        reasons.push_back(
-            text("head dims are ", s.head_dim, " and ", s.head_dim_v, "; at most 128 here"));
+    if (s.head_dim > schedule.most_head_dim || s.head_dim_v > schedule.most_head_dim) {
+        reasons.push_back(text("head dims are ", s.head_dim, " and ", s.head_dim_v, "; at most ",
+                               schedule.most_head_dim, " here"));
     }
     if (p.window_left != -1 || p.window_right != -1) {
         reasons.push_back(text("window is (", p.window_left, ", ", p.window_right,
@@ -128,10 +127,10 @@ void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_dev
 Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d,
                const quatt_tensors& t) {
     Call c{};
-    c.q = operand(t.q);
-    c.k = operand(t.k);
-    c.v = operand(t.v);
-    c.out = operand(t.out);
+    c.q = tensor(t.q);
+    c.k = tensor(t.k);
+    c.v = tensor(t.v);
+    c.out = tensor(t.out);
     if (present(t.lse)) {
         // NOTE: only its presence counts in a query, where data is null.
         c.lse = t.lse.data != nullptr ? static_cast<float*>(t.lse.data)
@@ -156,12 +155,12 @@ Call make_call(const quatt_problem& p, const Shape& s, const quatt_device& d,
     c.is_causal = p.causal != 0;
     c.zero_tail = p.zero_tail != 0;
     c.softmax_scale = p.softmax_scale;
-    c.recipe = recipe_of(p.recipe);
+    c.recipe = recipe::find_recipe(p.recipe.name);
     const std::int64_t dim = c.padded_dim();
-    c.is_direct = c.recipe != Recipe::kFp8 && s.head_dim == dim && s.head_dim_v == dim &&
-                  is_wide(c.q) && is_wide(c.k) && is_wide(c.v);
-    c.block_scaled = d.backend != QUATT_BACKEND_CUDA && d.compute_major == 12;
-    c.has_small_shared = d.compute_major == 12;
+    c.is_direct = !c.is_quantized() && s.head_dim == dim && s.head_dim_v == dim &&
+                  is_aligned16(c.q) && is_aligned16(c.k) && is_aligned16(c.v);
+    c.has_block_scaled = d.backend != QUATT_BACKEND_CUDA && d.compute_major == 12;
+    c.block_shared_bytes = (d.compute_major == 12 ? 99u : 227u) << 10;
     // NOTE: what emu emulates says nothing of its GPU, but none below 9.0 has code of this build.
     c.overlaps = d.compute_major >= 9;
     c.blocks = d.sm_count;
@@ -190,7 +189,7 @@ Status prepare_call(const core::Plan& plan, const quatt_tensors& t, std::span<st
                 text("q, k or v is less aligned than the plan was made for; make the plan with "
                      "these pointers, or align them to 16 bytes")};
     }
-    call.schedule = schedule_of(*plan.kernel).schedule;
+    call.schedule = &schedule_of(*plan.kernel);
     call.is_direct = planned.is_direct;
     call.workspace = workspace.data();
     return {};

@@ -8,6 +8,7 @@
 
 #include "core/kernel.hpp"
 #include "cuda/call.hpp"
+#include "cuda/schedules.hpp"
 
 namespace quatt::cuda {
 
@@ -23,41 +24,7 @@ namespace quatt::cuda {
     return false;
 }
 
-// One way to compute attention on a GPU: a row of the support table on each GPU device.
-struct ScheduleRow {
-    Schedule schedule;
-    const char* name;
-    const char* compute;  // compute capabilities, as in the table
-    const char* recipes;  // names, as in the table; all as they are
-    const char* dtypes;
-    std::int32_t accumulator;  // with it and a key tile of 64, `emulate` gives the same codes
-    // Why other GPUs cannot emulate its instructions; null: they can, and emu has it.
-    const char* not_emulated = nullptr;
-};
-
-// In order of preference.
-inline constexpr std::array kSchedules = {
-    ScheduleRow{
-        .schedule = Schedule::kWgmma,
-        .name = "wgmma",
-        .compute = "9.0",
-        .recipes = "fp8",
-        .dtypes = "q, k, v: all bf16 or all f16; out: bf16 f16 f32",
-        .accumulator = QUATT_ACCUMULATOR_HOPPER,
-        // A warpgroup's accumulators and its products under way have no counterpart elsewhere.
-        .not_emulated = "wgmma cannot be emulated on another GPU; simt:sm_90a runs it on the CPU",
-    },
-    ScheduleRow{
-        .schedule = Schedule::kWarpMma,
-        .name = "warp_mma",
-        .compute = "9.0 12.0 12.1",
-        .recipes = "bf16 f16 fp8",
-        .dtypes = "q, k, v: all bf16 or all f16 (bf16 and f16: their own); out: bf16 f16 f32",
-        .accumulator = QUATT_ACCUMULATOR_FP32,
-    },
-};
-
-[[nodiscard]] constexpr bool is_on(const ScheduleRow& s, quatt_backend device) {
+[[nodiscard]] constexpr bool is_on(const schedule::Row& s, quatt_backend device) {
     return device != QUATT_BACKEND_EMU || s.not_emulated == nullptr;
 }
 
@@ -67,19 +34,19 @@ template <quatt_backend kDevice>
                                       decltype(core::Kernel::choose) choose,
                                       decltype(core::Kernel::run) run) {
     constexpr auto count = std::count_if(kSchedules.begin(), kSchedules.end(),
-                                         [](const ScheduleRow& s) { return is_on(s, kDevice); });
+                                         [](const schedule::Row* s) { return is_on(*s, kDevice); });
     std::array<core::Kernel, static_cast<std::size_t>(count)> rows;
     std::size_t n = 0;
-    for (const ScheduleRow& s : kSchedules) {
-        if (is_on(s, kDevice)) {
+    for (const schedule::Row* s : kSchedules) {
+        if (is_on(*s, kDevice)) {
             rows[n++] = {
-                .name = s.name,
-                .compute = s.compute,
-                .recipes = s.recipes,
-                .head_dims = "1..128",
-                .dtypes = s.dtypes,
+                .name = s->name,
+                .compute = s->compute,
+                .recipes = s->recipes,
+                .head_dims = s->head_dims,
+                .dtypes = s->dtypes,
                 .features = "dense packed causal gqa lse kv_lens zero_tail status_word",
-                .variant = &s,
+                .variant = s,
                 .refuse = refuse,
                 .choose = choose,
                 .run = run,
@@ -89,7 +56,7 @@ template <quatt_backend kDevice>
     return rows;
 }
 
-// Functions of a row whose variant is a ScheduleRow. The device's compute capability is known.
+// Functions of a row whose variant is a schedule::Row. The device's compute capability is known.
 void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_device& d,
                 core::Reasons& reasons);
 [[nodiscard]] core::Choice choose_gpu(const core::Kernel& row, const quatt_problem& p,

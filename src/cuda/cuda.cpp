@@ -23,7 +23,7 @@ constexpr auto built_compute() {
         for (std::size_t at = 0, end = 0; at < kBuilt.size(); at = end + 1) {
             end = std::min(kBuilt.find(' ', at), kBuilt.size());
             const std::string_view one = kBuilt.substr(at, end - at);
-            if (cuda::is_among(cuda::kSchedules[i].compute, one)) {
+            if (cuda::is_among(cuda::kSchedules[i]->compute, one)) {
                 if (length > 0) {
                     all[i][length++] = ' ';
                 }
@@ -60,7 +60,7 @@ void refuse(const Kernel& row, const quatt_problem& p, const quatt_device& d, Re
     cuda::NativeDevice gpu{10 * r.compute_major + r.compute_minor, 0};
     if (!is_emu || cuda::find_native_device(d.ordinal, gpu)) {
         const std::string compute = text(gpu.compute / 10, ".", gpu.compute % 10);
-        const auto& schedule = *static_cast<const cuda::ScheduleRow*>(row.variant);
+        const auto& schedule = *static_cast<const schedule::Row*>(row.variant);
         // Of a GPU that the schedule is not for, refuse_gpu speaks.
         if (!cuda::is_among(kBuilt, compute) &&
             (is_emu || cuda::is_among(schedule.compute, compute))) {
@@ -90,9 +90,9 @@ Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte>
 }
 
 const char* why_not_emulated(const char* kernel) {
-    for (const cuda::ScheduleRow& s : cuda::kSchedules) {
-        if (std::strcmp(s.name, kernel) == 0) {
-            return s.not_emulated;
+    for (const schedule::Row* s : cuda::kSchedules) {
+        if (std::strcmp(s->name, kernel) == 0) {
+            return s->not_emulated;
         }
     }
     return nullptr;

@@ -1,6 +1,6 @@
 #include "cuda/native.hpp"
 
-#include "cuda/chain.cuh"
+#include "cuda/stages.cuh"
 
 namespace quatt::cuda {
 
@@ -17,7 +17,7 @@ NativeResult run_native(Call call, int device, void* stream) {
             return result(e, "cudaSetDevice");
         }
     }
-    tile::Launcher launcher;
+    launch::Launcher launcher;
     launcher.stream = static_cast<cudaStream_t>(stream);
     launcher.overlaps = call.overlaps;
     if (call.blocks == 0) {
@@ -26,7 +26,7 @@ NativeResult run_native(Call call, int device, void* stream) {
         launcher.failed = "cudaDeviceGetAttribute";
     }
     if (launcher.error == cudaSuccess) {
-        run_chain(call, launcher);
+        run_stages(call, launcher);
     }
     if (before != device) {
         const cudaError_t e = cudaSetDevice(before);

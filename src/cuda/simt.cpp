@@ -5,31 +5,7 @@
 #include "core/backends.hpp"
 #include "core/host_call.hpp"
 #include "cuda/backend.hpp"
-#include "cuda/chain.cuh"
-
-// Every schedule has launch_attention and Params of its own.
-#define QUATT_DEFINE(name, ...)                                                                  \
-    void attention_##name(tile::Launcher& launcher, const Params& params, u32 multiprocessors) { \
-        launch_attention<__VA_ARGS__>(launcher, params, multiprocessors);                        \
-    }
-
-namespace quatt::warp_mma {
-inline namespace simt_abi {
-
-QUATT_WARP_MMA_INSTANCES(QUATT_DEFINE)
-
-}  // namespace simt_abi
-}  // namespace quatt::warp_mma
-
-namespace quatt::wgmma {
-inline namespace simt_abi {
-
-QUATT_WGMMA_INSTANCES(QUATT_DEFINE)
-
-}  // namespace simt_abi
-}  // namespace quatt::wgmma
-
-#undef QUATT_DEFINE
+#include "cuda/stages.cuh"
 
 namespace quatt::core {
 namespace {
@@ -48,9 +24,9 @@ Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w
         return s;
     }
     call.blocks = kBlocks;
-    tile::Launcher launcher;
+    launch::Launcher launcher;
     launcher.options.workers = static_cast<std::uint32_t>(plan.choice.threads);
-    cuda::run_chain(call, launcher);
+    cuda::run_stages(call, launcher);
     if (launcher.ok) {
         return {};
     }

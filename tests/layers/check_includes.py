@@ -5,7 +5,8 @@ the like includes <cstdint>, itself or by files of the project: other standard h
 usage: check_includes.py [ROOT]
 
     formats <- recipe <- core <- {cpu, cuda, dist}
-    formats <- simt <- cuda/ptx <- cuda/tile <- {cuda/prep, cuda/route, cuda/kv, cuda/warp_mma, cuda/wgmma, cuda/tcgen05}
+    formats <- simt <- cuda/ptx <- cuda/tile <- cuda/launch <- cuda/worklist <- {cuda/softmax, cuda/epilogue}
+        <- {cuda/quantize, cuda/route, cuda/kv, cuda/combine, cuda/schedule <- {cuda/warp_mma, cuda/wgmma, cuda/tcgen05}}
 
 include/ sees nothing of src/. tools, bench, python and examples see <quatt/...> and their own files; bench also sees
 tools, whose library it links. Prints each violation as FILE:LINE: text, and exits 1 if there is one.
@@ -20,7 +21,9 @@ from sources import blank, report, sources  # noqa: E402  the folder comes first
 
 BASE = {"formats"}
 HOST = BASE | {"recipe", "core"}
-DEVICE = BASE | {"simt", "cuda/ptx", "cuda/tile"}
+TILES = BASE | {"simt", "cuda/ptx", "cuda/tile"}
+LISTS = TILES | {"cuda/launch", "cuda/worklist"}  # launchers, the list of work
+PARTS = LISTS | {"recipe", "cuda/softmax", "cuda/epilogue"}  # what kernels are put together from
 
 # Layer -> the layers that it may include, besides itself. A layer is the longest of these names that a path under src/
 # starts with.
@@ -33,12 +36,19 @@ LAYERS = {
     "simt": BASE,
     "cuda/ptx": BASE | {"simt"},
     "cuda/tile": BASE | {"simt", "cuda/ptx"},
+    "cuda/launch": TILES,
+    "cuda/worklist": TILES | {"cuda/launch"},
+    "cuda/softmax": TILES | {"recipe"},
+    "cuda/epilogue": LISTS,
+    "cuda/schedule": PARTS,
 }
-SCHEDULES = {f"cuda/{name}" for name in ("prep", "route", "kv", "warp_mma", "wgmma", "tcgen05")}
-# Their kernels stand on the device chain, their launchers on core.
-LAYERS.update({name: HOST | DEVICE for name in SCHEDULES})
-# Files right in src/cuda/: the backend that puts the schedules together.
-LAYERS["cuda"] = HOST | DEVICE | SCHEDULES
+# They stand on the parts, never on each other.
+for name in ("quantize", "route", "kv", "combine"):
+    LAYERS[f"cuda/{name}"] = PARTS
+SCHEDULES = {f"cuda/{name}" for name in ("warp_mma", "wgmma", "tcgen05")}
+LAYERS.update({name: PARTS | {"cuda/schedule"} for name in SCHEDULES})
+# Files right in src/cuda/: the backend that puts the stages together.
+LAYERS["cuda"] = HOST | {name for name in LAYERS if name.startswith("cuda/")} | TILES
 
 # Folder outside src/ -> the folders that it may include, besides itself. All may include <quatt/...>.
 OUTSIDE = {"include": set(), "tools": set(), "bench": {"tools"}, "python": set(), "examples": set()}

@@ -134,7 +134,7 @@ TEST(Fp8, ASegmentGivesTheBitsThatItGivesAlone) {
         return std::memcmp(x.data() + i, y.data() + j, static_cast<std::size_t>(n) * sizeof x[0]) ==
                0;
     };
-    const tile::Segment& g = together.segments[1];
+    const worklist::Segment& g = together.segments[1];
     EXPECT_TRUE(same(a.k_mean, 64, b.k_mean, 0, 64));
     EXPECT_TRUE(same(a.v_mean, 64, b.v_mean, 0, 64));
     EXPECT_TRUE(same(a.v_scale, 64, b.v_scale, 0, 64));
@@ -276,8 +276,8 @@ simt::Result read_tile(const std::vector<std::uint8_t>& tile) {
                 std::uint32_t fragment[4];
                 const std::uint32_t my_row = r + 8 * (matrix / 2) + row;
                 ptx::ldmatrix_x4(fragment, shared,
-                                 my_row * RowBytes +
-                                     16 * prep::swizzled_chunk(RowBytes, my_row, c + matrix % 2));
+                                 my_row * RowBytes + 16 * quantize::swizzled_chunk(RowBytes, my_row,
+                                                                                   c + matrix % 2));
             }
     });
 }

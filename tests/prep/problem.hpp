@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/prep/pack.cuh"
-#include "cuda/prep/statistics.cuh"
+#include "cuda/quantize/pack.cuh"
+#include "cuda/quantize/statistics.cuh"
 #include "recipe/quantize.hpp"
 #include "recipe/recipes.hpp"
 #include "simt/launch.hpp"
@@ -69,12 +69,12 @@ struct Operand {
                                                    head * strides.head +
                                                    channel * strides.channel));
     }
-    [[nodiscard]] prep::Input input() const {
+    [[nodiscard]] quantize::Input input() const {
         return {{memory->data() + base, static_cast<std::int64_t>(memory->size()) - base}, strides};
     }
     [[nodiscard]] bool is_wide(std::int64_t channels) const {
-        return prep::is_wide(reinterpret_cast<std::uintptr_t>(memory->data() + base), batch,
-                             strides, channels);
+        return quantize::is_wide(reinterpret_cast<std::uintptr_t>(memory->data() + base), batch,
+                                 strides, channels);
     }
 };
 
@@ -131,7 +131,7 @@ public:
         for (std::size_t i = 0; i < segments.size(); i++) {
             const auto item = static_cast<std::int64_t>(i);
             if (is_dense) q = item * sq, k = item * sk;
-            tile::Segment& g = segments[i];
+            worklist::Segment& g = segments[i];
             g = {};
             const auto offset = [&](const Operand& x, std::int64_t token) {
                 return is_dense ? item * x.batch : token * x.strides.token;
@@ -160,15 +160,15 @@ public:
 
     void build_table() {
         table.clear();
-        for (const tile::Segment& g : segments) {
-            const auto pieces = std::bit_cast<tile::SegmentPieces>(g);
+        for (const worklist::Segment& g : segments) {
+            const auto pieces = std::bit_cast<worklist::SegmentPieces>(g);
             table.insert(table.end(), pieces.piece, pieces.piece + 4);
         }
     }
     // As the plan has segments from `first` on whose lengths make no sense.
     void invalidate(std::size_t first) {
         for (std::size_t s = first; s < segments.size(); s++) {
-            tile::Segment& g = segments[s];
+            worklist::Segment& g = segments[s];
             g.q_len = g.k_len = 0;
             g.q_row = static_cast<std::int32_t>(q_tokens);
             g.k_tile = static_cast<std::int32_t>(k_tokens / 64 + static_cast<std::int64_t>(s));
@@ -184,7 +184,7 @@ public:
         return shape.is_f16 ? F16::decode(c) : Bf16::decode(c);
     }
     [[nodiscard]] std::int64_t offset_of(int operand, std::size_t segment) const {
-        const tile::Segment& g = segments[segment];
+        const worklist::Segment& g = segments[segment];
         return operand == 0 ? g.q : operand == 1 ? g.k : g.v;
     }
     [[nodiscard]] std::int64_t tokens_of(int operand, std::size_t segment) const {
@@ -211,7 +211,7 @@ public:
     [[nodiscard]] std::int64_t dim() const { return shape.channels <= 64 ? 64 : 128; }
 
     Shape shape;
-    std::vector<tile::Segment> segments;
+    std::vector<worklist::Segment> segments;
     std::vector<ptx::U32x4> table;
     std::vector<std::uint16_t> memory[3];
     Operand operands[3];
@@ -245,10 +245,11 @@ struct Packed {
 
     explicit Packed(const Problem& p)
         : dim(p.dim()),
-          stat_slots(prep::stat_slots(p.k_tokens, static_cast<std::int64_t>(p.segments.size()))),
-          k_tiles(prep::key_tiles(p.k_tokens, static_cast<std::int64_t>(p.segments.size()))),
+          stat_slots(
+              quantize::stat_slots(p.k_tokens, static_cast<std::int64_t>(p.segments.size()))),
+          k_tiles(tile::tiles_of(p.k_tokens, static_cast<std::int64_t>(p.segments.size()), 64)),
           q_rows(p.q_tokens),
-          q_tiles(prep::query_tiles(p.q_tokens, static_cast<std::int64_t>(p.segments.size()))) {
+          q_tiles(tile::tiles_of(p.q_tokens, static_cast<std::int64_t>(p.segments.size()), 64)) {
         const auto poison = [](auto& v, std::int64_t n) {
             v.resize(static_cast<std::size_t>(n));
             std::memset(static_cast<void*>(v.data()), 0xFF, v.size() * sizeof v[0]);
@@ -294,7 +295,7 @@ struct RunOptions {
 };
 
 template <class Kernel>
-void launch(const char* name, const prep::Launch& l, const simt::Options& o, Kernel kernel) {
+void launch(const char* name, const quantize::Launch& l, const simt::Options& o, Kernel kernel) {
     if (l.blocks == 0) return;
     const simt::Result result = simt::launch(
         {name, {static_cast<std::uint32_t>(l.blocks)}, {l.threads}, l.shared_bytes}, o, kernel);
@@ -308,7 +309,7 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
     const auto hkv = static_cast<std::uint32_t>(p.shape.kv_heads);
     const auto d = static_cast<std::uint32_t>(p.shape.channels);
     const auto table = all_const(p.table);
-    prep::PackQParams q{};
+    quantize::PackQParams q{};
     q.segments = table;
     q.segment_count = count;
     q.q_heads = hq;
@@ -325,27 +326,28 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
         q.k_mean = all_const(w.k_mean);
         q.lse_shift = all(w.lse_shift);
     }
-    const prep::Launch q_launch = prep::pack_q_launch<Dim>(prep::query_slots(w.q_rows, count), hq);
+    const quantize::Launch q_launch =
+        quantize::pack_q_launch<Dim>(quantize::query_slots(w.q_rows, count), hq);
     const std::uint32_t q_blocks = o.lse_shift ? 0 : static_cast<std::uint32_t>(q_launch.blocks);
-    const prep::StatisticsParams statistics{
+    const quantize::StatisticsParams statistics{
         table,        count,           hkv,      d, d, p.operands[1].input(), p.operands[2].input(),
         w.stat_slots, all(w.partials), q_blocks, q};
-    launch("statistics", prep::statistics_launch<Dim>(q_blocks, w.stat_slots, hkv), o.simt,
-           [&] { prep::statistics<Format, Dim, Wide>(statistics); });
-    const prep::FinaliseParams finalise{
+    launch("statistics", quantize::statistics_launch<Dim>(q_blocks, w.stat_slots, hkv), o.simt,
+           [&] { quantize::statistics<Format, Dim, Wide>(statistics); });
+    const quantize::FinaliseParams finalise{
         table,         hkv,           w.stat_slots,  all_const(w.partials),
         all(w.k_mean), all(w.v_mean), all(w.v_scale)};
-    launch("finalise", prep::finalise_launch<Dim>(count, hkv), o.simt,
-           [&] { prep::finalise<Dim>(finalise); });
+    launch("finalise", quantize::finalise_launch<Dim>(count, hkv), o.simt,
+           [&] { quantize::finalise<Dim>(finalise); });
     if (o.lse_shift) {
-        launch("pack_q", q_launch, o.simt, [&] { prep::pack_q<Format, Dim, Wide>(q); });
+        launch("pack_q", q_launch, o.simt, [&] { quantize::pack_q<Format, Dim, Wide>(q); });
     }
-    const prep::PackKvParams kv{{table, count, hkv, d, p.operands[1].input(), w.k_tiles,
-                                 all_const(w.k_mean), all(w.k8), all(w.k_scale)},
-                                {table, count, hkv, d, p.operands[2].input(), w.k_tiles,
-                                 all_const(w.v_mean), all_const(w.v_scale), all(w.v8)}};
-    launch("pack_kv", prep::pack_kv_launch<Dim>(w.k_tiles, hkv), o.simt,
-           [&] { prep::pack_kv<Format, Dim, Wide>(kv); });
+    const quantize::PackKvParams kv{{table, count, hkv, d, p.operands[1].input(), w.k_tiles,
+                                     all_const(w.k_mean), all(w.k8), all(w.k_scale)},
+                                    {table, count, hkv, d, p.operands[2].input(), w.k_tiles,
+                                     all_const(w.v_mean), all_const(w.v_scale), all(w.v8)}};
+    launch("pack_kv", quantize::pack_kv_launch<Dim>(w.k_tiles, hkv), o.simt,
+           [&] { quantize::pack_kv<Format, Dim, Wide>(kv); });
 }
 
 [[nodiscard]] inline Packed run(const Problem& p, const RunOptions& o = {}) {

@@ -4,26 +4,26 @@
 namespace quatt::test {
 namespace {
 
-template <prep::Operand Which, std::uint32_t Dim, bool Wide>
-void copy(const prep::CopyRowsParams& params, std::int64_t slots, const simt::Options& o) {
-    launch("copy_rows", prep::copy_rows_launch<Dim>(slots, params.heads), o,
-           [&] { prep::copy_rows<Which, Dim, Wide>(params); });
+template <quantize::Operand Which, std::uint32_t Dim, bool Wide>
+void copy(const quantize::CopyRowsParams& params, std::int64_t slots, const simt::Options& o) {
+    launch("copy_rows", quantize::copy_rows_launch<Dim>(slots, params.heads), o,
+           [&] { quantize::copy_rows<Which, Dim, Wide>(params); });
 }
 
-template <prep::Operand Which>
+template <quantize::Operand Which>
 void check_copy(const Problem& p, bool wide, const simt::Options& o) {
-    constexpr bool kIsQ = Which == prep::Operand::kQ;
+    constexpr bool kIsQ = Which == quantize::Operand::kQ;
     constexpr int kOperand = static_cast<int>(Which);
     SCOPED_TRACE(to_string(p.shape) + " operand " + std::to_string(kOperand));
     const auto n = static_cast<std::int64_t>(p.segments.size());
     const std::int64_t dim = p.dim(), d = p.shape.channels;
     const std::int64_t heads = kIsQ ? p.shape.q_heads : p.shape.kv_heads;
-    const std::int64_t rows = kIsQ ? p.q_tokens : 64 * prep::key_tiles(p.k_tokens, n);
+    const std::int64_t rows = kIsQ ? p.q_tokens : 64 * tile::tiles_of(p.k_tokens, n, 64);
     const std::int64_t slots =
-        kIsQ ? prep::query_tiles(p.q_tokens, n) : prep::key_tiles(p.k_tokens, n);
+        kIsQ ? tile::tiles_of(p.q_tokens, n, 64) : tile::tiles_of(p.k_tokens, n, 64);
     std::vector<std::uint16_t> to(static_cast<std::size_t>(heads * rows * dim), 0xFFFF);
     std::vector<std::uint16_t> want = to;
-    prep::CopyRowsParams params{};
+    quantize::CopyRowsParams params{};
     params.segments = all_const(p.table);
     params.segment_count = static_cast<std::uint32_t>(n);
     params.heads = static_cast<std::uint32_t>(heads);
@@ -37,7 +37,7 @@ void check_copy(const Problem& p, bool wide, const simt::Options& o) {
         wide ? copy<Which, 128, true>(params, slots, o) : copy<Which, 128, false>(params, slots, o);
 
     for (std::size_t s = 0; s < p.segments.size(); s++) {
-        const tile::Segment& g = p.segments[s];
+        const worklist::Segment& g = p.segments[s];
         const std::int64_t len = kIsQ ? g.q_len : (g.k_len + 63) / 64 * 64;
         for (std::int64_t h = 0; h < heads; h++)
             for (std::int64_t j = 0; j < len; j++)
@@ -61,9 +61,9 @@ TEST(CopyRows, EveryLayoutAndHeadSize) {
             const Problem p(s, Normals(static_cast<unsigned>(seed)));
             for (const bool wide : {false, true}) {
                 if (wide && !p.is_wide()) continue;
-                check_copy<prep::Operand::kQ>(p, wide, {.seed = seed});
-                check_copy<prep::Operand::kK>(p, wide, {.seed = seed});
-                check_copy<prep::Operand::kV>(p, wide, {.seed = seed});
+                check_copy<quantize::Operand::kQ>(p, wide, {.seed = seed});
+                check_copy<quantize::Operand::kK>(p, wide, {.seed = seed});
+                check_copy<quantize::Operand::kV>(p, wide, {.seed = seed});
                 seed++;
             }
         }
@@ -76,9 +76,9 @@ TEST(CopyRows, InvalidSegmentsAreEmpty) {
         s.k_lens = {140, 90, 200};
         Problem p(s, Normals(6));
         p.invalidate(first);
-        check_copy<prep::Operand::kQ>(p, false, {});
-        check_copy<prep::Operand::kK>(p, false, {});
-        check_copy<prep::Operand::kV>(p, false, {});
+        check_copy<quantize::Operand::kQ>(p, false, {});
+        check_copy<quantize::Operand::kK>(p, false, {});
+        check_copy<quantize::Operand::kV>(p, false, {});
     }
 }
 
@@ -96,16 +96,16 @@ TEST(Config, SlotsOfSegmentsDoNotMeetAndFit) {
             }
             first += len;
         }
-        EXPECT_LE(slot_end[0], prep::stat_slots(first, segments));
-        EXPECT_LE(slot_end[1], prep::key_tiles(first, segments));
-        EXPECT_LE(slot_end[2], prep::query_tiles(first, segments));
+        EXPECT_LE(slot_end[0], quantize::stat_slots(first, segments));
+        EXPECT_LE(slot_end[1], tile::tiles_of(first, segments, 64));
+        EXPECT_LE(slot_end[2], tile::tiles_of(first, segments, 64));
     }
 }
 
 TEST(Config, WideNeedsAlignedRowsOfWholePieces) {
     const auto wide = [](std::uint64_t address, std::int64_t batch, std::int64_t token,
                          std::int64_t head, std::int64_t channel, std::int64_t channels) {
-        return prep::is_wide(address, batch, {token, head, channel}, channels);
+        return quantize::is_wide(address, batch, {token, head, channel}, channels);
     };
     EXPECT_TRUE(wide(1 << 20, 0, 4096, 128, 1, 128));
     EXPECT_TRUE(wide(16, 8, 8, 0, 1, 40));

@@ -67,8 +67,8 @@ def template_arguments(text):
 
 # Instances that no device of an architecture ever chooses: emulation runs them there, or nothing does.
 NOT_CHOSEN = {
-    "sm_90a": {"bf16_128_narrow", "fp8_64_block_scaled", "fp8_128_block_scaled"},
-    "sm_120f": {"bf16_128", "fp8_64", "fp8_128"},
+    "sm_90a": {"bf16_128_rows16", "fp8_64_block_scaled", "fp8_128_block_scaled"},
+    "sm_120f": {"bf16_128", "fp8_64_block_scaled", "fp8_128_block_scaled"},
 }
 # Those that are chosen and have local memory all the same. An entry whose instance has none is an error.
 LOCAL_MEMORY = {

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <typeinfo>
 
-#include "cuda/prep/launch.cuh"
-#include "cuda/prep/plan.cuh"
-#include "cuda/prep/tail.cuh"
+#include "cuda/epilogue/zero_tail.cuh"
+#include "cuda/quantize/launch.cuh"
 #include "cuda/warp_mma/launch.cuh"
 #include "cuda/wgmma/launch.cuh"
+#include "cuda/worklist/build.cuh"
 
 namespace {
 
@@ -41,7 +41,8 @@ void print_attention(const char* name) {
     std::printf(
         ", \"is_fp8\": %s, \"rows\": %u, \"keys\": %u, \"products\": %u, \"exponentials\": %u, "
         "\"stages\": %u",
-        C::kFp8 ? "true" : "false", rows, C::kKeys, products, rows * C::kKeys / 32, C::kStages);
+        C::kIsPacked ? "true" : "false", rows, C::kKeys, products, rows * C::kKeys / 32,
+        C::kStages);
 }
 
 // Of a warp: its quarter of a warpgroup's 64 rows.
@@ -56,32 +57,32 @@ void print_wgmma(const char* name) {
         C::kKeys, C::kDim);
 }
 
-void print_prep(const char* kernel, u32 dim, const quatt::prep::Launch& launch) {
+void print_quantize(const char* kernel, u32 dim, const quatt::quantize::Launch& launch) {
     char name[64];
     std::snprintf(name, sizeof name, "%s_%u", kernel, dim);
     print(name, launch.threads, launch.shared_bytes, 1);
 }
 
 template <u32 Dim>
-void print_prep_of() {
-    using namespace quatt::prep;
-    print_prep("statistics", Dim, statistics_launch<Dim>(0, 1, 1));
-    print_prep("finalise", Dim, finalise_launch<Dim>(1, 1));
-    print_prep("pack_q", Dim, pack_q_launch<Dim>(1, 1));
-    print_prep("pack_kv", Dim, pack_kv_launch<Dim>(1, 1));
-    print_prep("copy_rows", Dim, copy_rows_launch<Dim>(1, 1));
+void print_quantize_of() {
+    using namespace quatt::quantize;
+    print_quantize("statistics", Dim, statistics_launch<Dim>(0, 1, 1));
+    print_quantize("finalise", Dim, finalise_launch<Dim>(1, 1));
+    print_quantize("pack_q", Dim, pack_q_launch<Dim>(1, 1));
+    print_quantize("pack_kv", Dim, pack_kv_launch<Dim>(1, 1));
+    print_quantize("copy_rows", Dim, copy_rows_launch<Dim>(1, 1));
 }
 
 void print_warp_mma_instances() {
     using namespace quatt::warp_mma;
-#define QUATT_PRINT(name, ...) print_attention<__VA_ARGS__>(#name);
+#define QUATT_PRINT(name) print_attention<name>(#name);
     QUATT_WARP_MMA_INSTANCES(QUATT_PRINT)
 #undef QUATT_PRINT
 }
 
 void print_wgmma_instances() {
     using namespace quatt::wgmma;
-#define QUATT_PRINT(name, ...) print_wgmma<__VA_ARGS__>("wgmma_" #name);
+#define QUATT_PRINT(name) print_wgmma<name>("wgmma_" #name);
     QUATT_WGMMA_INSTANCES(QUATT_PRINT)
 #undef QUATT_PRINT
 }
@@ -91,9 +92,10 @@ void print_wgmma_instances() {
 int main() {
     print_warp_mma_instances();
     print_wgmma_instances();
-    print_prep_of<64>();
-    print_prep_of<128>();
-    print("plan", quatt::prep::kPlanThreads, sizeof(quatt::prep::PlanShared), 1);
-    print("zero_tail", quatt::prep::kTailThreads, 0, 1);
+    print_quantize_of<64>();
+    print_quantize_of<128>();
+    print("build_worklist", quatt::worklist::kBuildThreads, sizeof(quatt::worklist::BuildShared),
+          1);
+    print("zero_tail", quatt::epilogue::kTailThreads, 0, 1);
     std::printf("}\n}\n");
 }

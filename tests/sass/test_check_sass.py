@@ -162,8 +162,8 @@ class Rules(unittest.TestCase):
             table[architecture][name] = None
         self.assertEqual(kernels.stale_exceptions(table), [])
         self.assertEqual(kernels.stale_exceptions({}), [])
-        del table["sm_90a"]["bf16_128_narrow"]
-        self.assertEqual(kernels.stale_exceptions(table), ["sm_90a bf16_128_narrow: named in tests/sass/kernels.py and not built"])
+        del table["sm_90a"]["bf16_128_rows16"]
+        self.assertEqual(kernels.stale_exceptions(table), ["sm_90a bf16_128_rows16: named in tests/sass/kernels.py and not built"])
 
     def test_plain_fp8_instruction(self):
         self.assertIn("want QMMA.SF", " ".join(broken(BODY.replace(QMMA, "QMMA.16832.F32.E4M3.E4M3 R4, R4, R8, R4", 1))))

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "cuda/tile/launcher.hpp"
+#include "cuda/launch/launcher.hpp"
 #include "simt/broadcast_cluster.cuh"
 #include "simt/launch.hpp"
 #include "simt/seeds.hpp"
@@ -80,7 +80,7 @@ TEST(Cluster, GivesTheExpectedBitsAtEverySeed) {
 TEST(Cluster, TheLauncherTakesIt) {
     Broadcast problem(2, 5);
     const cluster_kernel::Params p = problem.params();
-    tile::Launcher launcher;
+    launch::Launcher launcher;
     launcher.run<cluster_kernel::broadcast<>>("broadcast", {2}, cluster_kernel::kThreads,
                                               sizeof(cluster_kernel::SharedPlan), p, kCluster);
     EXPECT_TRUE(launcher.ok) << launcher.result.summary();

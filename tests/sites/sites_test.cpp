@@ -13,17 +13,17 @@ namespace {
 const std::vector<Unnoticed>& unnoticed() {
     static const std::vector<Unnoticed> list = {
         // Not required for the result.
-        {.file = "tile/turn.hpp",
+        {.file = "launch/pdl.hpp",
          .instruction = "griddepcontrol.launch_dependents",
          .snippet = "grid_launch_dependents()",
          .why = "Only lets the next launch start earlier; without it that one starts when this one "
                 "has ended. PTX ISA 9.7.13.13"},
-        {.file = "tile/turn.hpp",
+        {.file = "launch/pdl.hpp",
          .instruction = "griddepcontrol.wait",
          .snippet = "grid_wait()",
          .why = "The first launch of a call carries no attribute, so there is nothing to wait for. "
                 "PTX ISA 9.7.13.13",
-         .kernel = "plan"},
+         .kernel = "build_worklist"},
 #if defined(QUATT_TEST_WGMMA)
         // Not seen by the executor.
         {.file = "wgmma/kernel.cuh",
@@ -45,7 +45,7 @@ const std::vector<Unnoticed>& unnoticed() {
                 "lane knows by its wait_group, and by the lane that lets go. PTX ISA 9.7.15.7.1, "
                 "9.7.15.7.3"},
 #else
-        {.file = "warp_mma/kernel.cuh",
+        {.file = "warp_mma/tiles.cuh",
          .instruction = "barrier.sync",
          .snippet = "fence_mbarrier_init(); } ptx::barrier_sync();",
          .why = "The barriers around the item's number come before any use of an mbarrier, and "

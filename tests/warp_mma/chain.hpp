@@ -7,7 +7,7 @@
 
 #include "core/problem.hpp"
 #include "cuda/backend.hpp"
-#include "cuda/chain.cuh"
+#include "cuda/stages.cuh"
 #include "warp_mma/harness.hpp"
 
 namespace quatt::test {
@@ -28,23 +28,22 @@ struct Outcome {
     simt::Result report;
 };
 
-// `start`: an instance with a planted fault; empty for the kernel itself.
+// `attend`: an instance with a planted fault; null for the kernel itself.
 [[nodiscard]] inline Outcome run_chain(Case& c, const char* recipe, const Run& run = {},
-                                       const cuda::Start& start = {}) {
+                                       schedule::Attend attend = nullptr) {
     const Device device(run.device);
     const Problem p = c.problem({run.device, recipe});
     const core::Shape shape = core::shape_of(p);
     cuda::Call call = cuda::make_call(p, shape, device, p.tensors);
     std::vector<std::byte, CacheLineAllocator<std::byte>> workspace(cuda::Workspace(call).bytes,
                                                                     run.workspace);
-    call.schedule = is(kSchedule, "wgmma") ? cuda::Schedule::kWgmma : cuda::Schedule::kWarpMma;
+    call.schedule = is(kSchedule, "wgmma") ? &wgmma::kRow : &warp_mma::kRow;
     call.workspace = workspace.data();
     call.blocks = run.blocks;
-    tile::Launcher launcher;
+    launch::Launcher launcher;
     launcher.options = run.options;
     c.reset_outputs();
-    const bool is_planted = start.warp_mma != nullptr || start.wgmma != nullptr;
-    cuda::run_chain(call, launcher, is_planted ? start : cuda::start_of(call));
+    cuda::run_stages(call, launcher, attend != nullptr ? attend : cuda::attend_of(call));
     EXPECT_EQ(launcher.ok, launcher.result.ok());
     Results r = results_of(c);
     return {r.bits, r, launcher.result};
@@ -66,13 +65,13 @@ struct Outcome {
 }
 
 // Any of the faults, at every seed.
-inline void expect_reported(const cuda::Start& start, const char* recipe, Case& c,
+inline void expect_reported(schedule::Attend attend, const char* recipe, Case& c,
                             std::initializer_list<Fault> any_of, bool strict = false) {
     for (std::uint64_t seed = 0; seed < seeds(); seed++) {
         const Outcome o = run_chain(
             c, recipe,
             {.options = {.seed = seed, .fence_after_reads = strict, .max_steps = 5'000'000}},
-            start);
+            attend);
         EXPECT_TRUE(
             std::any_of(any_of.begin(), any_of.end(), [&](Fault f) { return o.report.has(f); }))
             << recipe << ", seed " << seed << " reported:\n"
@@ -80,21 +79,21 @@ inline void expect_reported(const cuda::Start& start, const char* recipe, Case& 
     }
 }
 
-inline void expect_reported(const cuda::Start& start, const char* recipe,
+inline void expect_reported(schedule::Attend attend, const char* recipe,
                             std::initializer_list<Fault> any_of, bool strict = false) {
     Case c = usual_case(recipe, true);
-    expect_reported(start, recipe, c, any_of, strict);
+    expect_reported(attend, recipe, c, any_of, strict);
 }
 
 // Not the emulation's result: kernel and data are such that what is planted matters.
-inline void expect_wrong(const cuda::Start& start, const char* recipe, Case& c,
+inline void expect_wrong(schedule::Attend attend, const char* recipe, Case& c,
                          double largest_t = 8) {
     const Results want = compute(c, "emulate", recipe, [](Problem& p) { p.key_tile = 64; });
     const auto close = [&](const Outcome& o) {
         return agree(o.results, want, agreement_of(recipe, largest_t), largest(c.v));
     };
     EXPECT_TRUE(close(run_chain(c, recipe)));
-    const Outcome mutant = run_chain(c, recipe, {}, start);
+    const Outcome mutant = run_chain(c, recipe, {}, attend);
     EXPECT_FALSE(mutant.report.ok() && close(mutant)) << recipe;
 }
 

@@ -313,12 +313,12 @@ TEST(Shapes, RefusedWithTheReason) {
             },
             "536870912 keys and 2147483904 blocks of work");
         refused(
-            s, recipe, kDevice, [](Problem& p) { p.recipe.p_exponent++; }, "as they are");
+            s, recipe, kDevice, [](Problem& p) { p.recipe.p_exponent++; }, "as named");
     }
     for (const char* recipe : {"fp8_head", "int8_fp8", "nvfp4", "nvfp4_fp8"}) {
         Spec s = spec_of("fp8");
         s.tokens_q = s.tokens_k = 8;
-        refused(s, recipe, kDevice, as_it_is, "this kernel has bf16, f16 and fp8");
+        refused(s, recipe, kDevice, as_it_is, "this kernel has bf16, f16, fp8");
     }
 }
 

@@ -15,5 +15,10 @@ inline namespace QUATT_ABI {
 using ptx::Global;
 using ptx::Shared;
 
+// Of an input or output, in elements.
+struct Strides {
+    ptx::i64 token, head, channel;
+};
+
 }  // namespace QUATT_ABI
 }  // namespace quatt::tile

@@ -9,7 +9,7 @@
 #include "../../simt/broadcast_cluster.cuh"
 #include "both.cuh"
 #include "both_wgmma.cuh"
-#include "cuda/tile/launcher.hpp"
+#include "cuda/launch/launcher.hpp"
 #include "formats/e4m3.hpp"
 #include "recording.hpp"
 #include "simt/launch.hpp"
@@ -167,7 +167,7 @@ int compare_cluster() {
     const Params params{{executor.in.data(), static_cast<i64>(executor.tiles * kTileBytes)},
                         {executor.out.data(), static_cast<i64>(executor.out.size())},
                         executor.tiles};
-    tile::Launcher launcher;
+    launch::Launcher launcher;
     launcher.run<broadcast<>>("broadcast", {executor.blocks}, kThreads, sizeof(SharedPlan), params,
                               kCluster);
     std::fputs(launcher.result.summary().c_str(), stderr);

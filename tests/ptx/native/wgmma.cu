@@ -3,7 +3,7 @@
 
 #include "../../simt/broadcast_cluster.cuh"
 #include "both_wgmma.cuh"
-#include "cuda/tile/launcher.hpp"
+#include "cuda/launch/launcher.hpp"
 #include "device.cuh"
 #include "recording.hpp"
 
@@ -28,7 +28,7 @@ bool record_cluster_on_gpu(ClusterRecording& r) {
     using namespace cluster_kernel;
     const Params params{
         {in, static_cast<i64>(r.in.size())}, {out, static_cast<i64>(r.out.size())}, r.tiles};
-    tile::Launcher launcher;
+    launch::Launcher launcher;
     launcher.run<broadcast<>>("broadcast", {r.blocks}, kThreads, sizeof(SharedPlan), params,
                               kCluster);
     check(launcher.error);

@@ -1,6 +1,4 @@
 #include "cuda/warp_mma/launch.cuh"
 
-void quatt::warp_mma::attention_f16_128(tile::Launcher& launcher, const Params& params,
-                                        u32 multiprocessors) {
-    launch_attention<Config<Arithmetic::kF16, 128>>(launcher, params, multiprocessors);
-}
+template void quatt::warp_mma::attend<quatt::warp_mma::f16_128>(
+    quatt::launch::Launcher&, const quatt::schedule::AttendParams&, quatt::warp_mma::u32);

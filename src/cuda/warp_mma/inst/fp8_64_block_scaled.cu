@@ -1,7 +1,4 @@
 #include "cuda/warp_mma/launch.cuh"
 
-void quatt::warp_mma::attention_fp8_64_block_scaled(tile::Launcher& launcher, const Params& params,
-                                                    u32 multiprocessors) {
-    launch_attention<Config<Arithmetic::kFp8, 64, Atom::kBlockScaled>>(launcher, params,
-                                                                       multiprocessors);
-}
+template void quatt::warp_mma::attend<quatt::warp_mma::fp8_64_block_scaled>(
+    quatt::launch::Launcher&, const quatt::schedule::AttendParams&, quatt::warp_mma::u32);

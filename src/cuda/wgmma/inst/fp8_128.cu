@@ -1,6 +1,5 @@
 #include "cuda/wgmma/launch.cuh"
 
-void quatt::wgmma::attention_fp8_128(tile::Launcher& launcher, const Params& params,
-                                     u32 multiprocessors) {
-    launch_attention<Config<128>>(launcher, params, multiprocessors);
-}
+template void quatt::wgmma::attend<quatt::wgmma::fp8_128>(quatt::launch::Launcher&,
+                                                          const quatt::schedule::AttendParams&,
+                                                          quatt::wgmma::u32);

@@ -3,9 +3,9 @@
 // Padded channels are zeros, so their codes are 0 unless the scale of their row or tile is NaN.
 #pragma once
 
-#include "cuda/prep/input.cuh"
+#include "cuda/quantize/input.cuh"
 
-namespace quatt::prep {
+namespace quatt::quantize {
 inline namespace QUATT_ABI {
 
 // Q: 128 rows of one head, two tiles, by a block. A scale for each row.
@@ -18,7 +18,7 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
     const u32 s =
         find_segment(p.segments, p.segment_count, i32(slot),
                      [&](const Places& places, u32 i) { return first_slot(places.q_row, i); });
-    const tile::Segment segment = tile::load_segment(p.segments, s);
+    const worklist::Segment segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - first_slot(segment.q_row, s)) * i32(kQuerySlot);
     const i32 rows = rows_from(first, segment.q_len);
     if (rows > 0) {
@@ -76,8 +76,8 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
         // Whole tiles: rows past the end are zeros, since wgmma reads them.
         const i32 written = smaller(
             (rows + i32(kQueryTile) - 1) / i32(kQueryTile) * i32(kQueryTile), i32(kQuerySlot));
-        const i64 tile =
-            head * p.q_tiles + tile::first_query_tile(segment.q_row, s) + first / i32(kQueryTile);
+        const i64 tile = head * p.q_tiles + tile::first_tile(segment.q_row, s, kQueryTile) +
+                         first / i32(kQueryTile);
         const auto codes = p.q8.sub(tile * kQueryTile * Dim, i64(written) * Dim);
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
@@ -111,7 +111,7 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
 
 template <class Format, u32 Dim, bool Wide>
 QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
-    tile::take_turn();
+    launch::pdl_wait_then_trigger();
     pack_queries<Format, Dim, Wide>(p, ptx::block_x());
 }
 
@@ -122,7 +122,7 @@ QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared s
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
                                [](const Places& places, u32) { return places.k_tile; });
-    const tile::Segment segment = tile::load_segment(p.segments, s);
+    const worklist::Segment segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.k_tile) * i32(kKeyTile);
     const i32 keys = rows_from(first, segment.k_len);
     if (keys > 0) {
@@ -205,7 +205,7 @@ QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared
     const u32 thread = ptx::thread_x();
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
                                [](const Places& places, u32) { return places.k_tile; });
-    const tile::Segment segment = tile::load_segment(p.segments, s);
+    const worklist::Segment segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.k_tile) * i32(kKeyTile);
     const i32 keys = rows_from(first, segment.k_len);
     if (keys > 0) {
@@ -269,7 +269,7 @@ QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared
 // the L2.
 template <class Format, u32 Dim, bool Wide>
 QUATT_KERNEL(PackKvConfig<Dim>::kThreads) pack_kv(const PackKvParams p) {
-    tile::take_turn();
+    launch::pdl_wait_then_trigger();
     const ptx::Shared shared = ptx::dynamic_shared(PackKvConfig<Dim>::kSharedBytes);
     const u32 block = ptx::blocks_x() - 1 - ptx::block_x();
     const u32 slot = block / (2 * p.k.kv_heads), tile = block % (2 * p.k.kv_heads);
@@ -285,7 +285,7 @@ QUATT_KERNEL(PackKvConfig<Dim>::kThreads) pack_kv(const PackKvParams p) {
 // Segment::q_row, and there are no others.
 template <Operand Which, u32 Dim, bool Wide>
 QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
-    tile::take_turn();
+    launch::pdl_wait_then_trigger();
     using C = CopyRowsConfig<Dim>;
     constexpr bool kIsQ = Which == Operand::kQ;
     const u32 thread = ptx::thread_x();
@@ -296,7 +296,7 @@ QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
     const u32 s = find_segment(
         p.segments, p.segment_count, i32(slot),
         [&](const Places& places, u32 i) { return first_slot(places.q_row, places.k_tile, i); });
-    const tile::Segment segment = tile::load_segment(p.segments, s);
+    const worklist::Segment segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - first_slot(segment.q_row, segment.k_tile, s)) * i32(kKeyTile);
     const i32 tokens = rows_from(first, kIsQ ? segment.q_len : segment.k_len);
     if (tokens > 0) {
@@ -325,4 +325,4 @@ QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
 }
 
 }  // namespace QUATT_ABI
-}  // namespace quatt::prep
+}  // namespace quatt::quantize

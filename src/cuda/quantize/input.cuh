@@ -1,12 +1,12 @@
 // What all quantisers share: finding their segment, reading rows of any layout, the rule of scales.
 #pragma once
 
-#include "cuda/prep/config.hpp"
-#include "cuda/tile/turn.hpp"
+#include "cuda/launch/pdl.hpp"
+#include "cuda/quantize/config.hpp"
 #include "formats/bf16.hpp"
 #include "formats/f16.hpp"
 
-namespace quatt::prep {
+namespace quatt::quantize {
 inline namespace QUATT_ABI {
 
 using ptx::Site;
@@ -58,9 +58,9 @@ struct Places {
     i32 q_row, k_tile, stat_tile;
 };
 [[nodiscard]] QUATT_DEV Places load_places(ptx::Global<const ptx::U32x4> table, u32 s, Site site) {
-    static_assert(sizeof(tile::Segment) == 64 && offsetof(tile::Segment, q_row) == 48 &&
-                  offsetof(tile::Segment, k_tile) == 52 &&
-                  offsetof(tile::Segment, stat_tile) == 56);
+    static_assert(sizeof(worklist::Segment) == 64 && offsetof(worklist::Segment, q_row) == 48 &&
+                  offsetof(worklist::Segment, k_tile) == 52 &&
+                  offsetof(worklist::Segment, stat_tile) == 56);
     const ptx::U32x4 last = table.load(4 * i64(s) + 3, site);
     return {i32(last.x), i32(last.y), i32(last.z)};
 }
@@ -127,4 +127,4 @@ QUATT_DEV void load_floats(float (&x)[N], const ptx::Global<const float>& from, 
 }
 
 }  // namespace QUATT_ABI
-}  // namespace quatt::prep
+}  // namespace quatt::quantize

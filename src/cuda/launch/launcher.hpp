@@ -9,7 +9,7 @@
 #include "simt/launch.hpp"
 #endif
 
-namespace quatt::tile {
+namespace quatt::launch {
 inline namespace QUATT_ABI {
 
 using ptx::u32;
@@ -28,6 +28,14 @@ struct Launcher {
     bool has_launched = false;
     cudaError_t error = cudaSuccess;  // the first; later launches are skipped
     const char* failed = "";          // kernel that it belongs to
+
+    // A kernel that this build does not have.
+    void fail(const char* name) {
+        if (error == cudaSuccess) {
+            error = cudaErrorInvalidDeviceFunction;
+            failed = name;
+        }
+    }
 
     // `cluster`: neighbouring blocks along x that run at once; more than 1 needs sm_90.
     template <auto Kernel, class P>
@@ -77,6 +85,8 @@ struct Launcher {
     bool ok = true;
     bool has_launched = false;
 
+    void fail(const char*) { ok = false; }
+
     template <auto Kernel, class P>
     void run(const char* name, Grid grid, u32 threads, u32 shared_bytes, const P& params,
              u32 cluster = 1) {
@@ -95,4 +105,4 @@ struct Launcher {
 #endif
 
 }  // namespace QUATT_ABI
-}  // namespace quatt::tile
+}  // namespace quatt::launch

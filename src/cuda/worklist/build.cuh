@@ -2,29 +2,29 @@
 // the segment table and the list of work.
 #pragma once
 
+#include "cuda/launch/pdl.hpp"
 #include "cuda/ptx/ptx.hpp"
-#include "cuda/tile/segments.hpp"
-#include "cuda/tile/turn.hpp"
+#include "cuda/worklist/segments.hpp"
 
-namespace quatt::prep {
+namespace quatt::worklist {
 inline namespace QUATT_ABI {
 
 using ptx::i32;
 using ptx::i64;
 using ptx::u32;
-using tile::Segment;
+using worklist::Segment;
 
-inline constexpr u32 kPlanThreads = 256, kPlanWarps = kPlanThreads / 32;
+inline constexpr u32 kBuildThreads = 256, kBuildWarps = kBuildThreads / 32;
 inline constexpr u32 kSortedSegments =
     1024;  // with more, segments are worked through in their own order
 inline constexpr i32 kBadSeqlens = 1, kBadKvLens = 2;  // bits of the status word
 
-struct PlanParams {
+struct BuildParams {
     ptx::Global<const i32> cu_seqlens_q,
         cu_seqlens_k;                  // [segments + 1]; packed with more than one segment only
     ptx::Global<const i32> kv_lens;    // [segments]
-    ptx::Global<ptx::U32x4> segments;  // [segments], see tile::store_segment
-    ptx::Global<u32> work;             // [4 + 2 * segments], see tile::kHeaderWords
+    ptx::Global<ptx::U32x4> segments;  // [segments], see worklist::store_segment
+    ptx::Global<u32> work;             // [4 + 2 * segments], see worklist::kHeaderWords
     ptx::Global<i32> status_word;      // [1]
     i64 cu_q_stride, cu_k_stride, kv_lens_stride;
     i64 cu_q_origin, cu_k_origin, kv_lens_origin;              // element 0 of each in its view
@@ -37,21 +37,21 @@ struct PlanParams {
     bool is_packed, has_cu_seqlens, has_kv_lens, has_status_word;
 };
 
-struct PlanShared {
-    u32 warp_sum[kPlanWarps];
+struct BuildShared {
+    u32 warp_sum[kBuildWarps];
     u32 first_bad, bad_kv_lens;
     u32 cost[kSortedSegments];
 };
 
 template <class = void>  // a template, so that several files may include it
-QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
-    tile::take_turn();
+QUATT_KERNEL(kBuildThreads) build_worklist(const BuildParams p) {
+    launch::pdl_wait_then_trigger();
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
-    const ptx::Shared shared = ptx::dynamic_shared(sizeof(PlanShared));
-    constexpr u32 kFirstBad = offsetof(PlanShared, first_bad),
-                  kBadLens = offsetof(PlanShared, bad_kv_lens);
-    constexpr u32 kCost = offsetof(PlanShared, cost), kWarpSum = offsetof(PlanShared, warp_sum);
-    const auto work = p.work, order = p.work.sub(tile::kHeaderWords + i64(p.count), p.count);
+    const ptx::Shared shared = ptx::dynamic_shared(sizeof(BuildShared));
+    constexpr u32 kFirstBad = offsetof(BuildShared, first_bad),
+                  kBadLens = offsetof(BuildShared, bad_kv_lens);
+    constexpr u32 kCost = offsetof(BuildShared, cost), kWarpSum = offsetof(BuildShared, warp_sum);
+    const auto work = p.work, order = p.work.sub(worklist::kHeaderWords + i64(p.count), p.count);
 
     const auto cu_q = [&](u32 i) { return p.cu_seqlens_q.load(p.cu_q_origin + i * p.cu_q_stride); };
     const auto cu_k = [&](u32 i) { return p.cu_seqlens_k.load(p.cu_k_origin + i * p.cu_k_stride); };
@@ -60,7 +60,7 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     u32 bad = p.count;
     if (p.has_cu_seqlens) {
         QUATT_NO_UNROLL
-        for (u32 s = thread; s < p.count; s += kPlanThreads) {
+        for (u32 s = thread; s < p.count; s += kBuildThreads) {
             const i32 q0 = cu_q(s), q1 = cu_q(s + 1);
             const i32 k0 = cu_k(s), k1 = cu_k(s + 1);
             const bool ok = q0 >= 0 && q0 <= q1 && i64(q1) <= i64(p.tokens_q) && k0 >= 0 &&
@@ -83,7 +83,7 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     ptx::barrier_sync();
     if (thread == 0) {
         QUATT_UNROLL
-        for (u32 w = 1; w < kPlanWarps; w++) {
+        for (u32 w = 1; w < kBuildWarps; w++) {
             const u32 other = shared.load<u32>(kWarpSum + 4 * w);
             bad = other < bad ? other : bad;
         }
@@ -94,7 +94,7 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
 
     bool bad_lens = false;
     QUATT_NO_UNROLL
-    for (u32 s = thread; s < p.count; s += kPlanThreads) {
+    for (u32 s = thread; s < p.count; s += kBuildThreads) {
         i64 q = 0, k = 0, q_len = p.tokens_q, k_len = p.tokens_k;
         if (p.has_cu_seqlens) {
             const bool ok = s < first_bad;
@@ -124,9 +124,9 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
         g.q_len = i32(q_len);
         g.k_len = i32(k_len);
         g.q_row = i32(q);
-        g.k_tile = i32(k / tile::kKeyTile + s);
-        g.stat_tile = i32(k / (2 * tile::kKeyTile) + s);
-        tile::store_segment(p.segments, s, g);
+        g.k_tile = tile::first_tile(k, s, tile::kKeyTile);
+        g.stat_tile = tile::first_tile(k, s, 2 * tile::kKeyTile);
+        worklist::store_segment(p.segments, s, g);
         if (s < kSortedSegments) {
             shared.store(kCost + 4 * s, u32(k_len));
         }
@@ -142,7 +142,7 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     // Longest first: a segment's place is the number of those before it.
     if (p.count <= kSortedSegments) {
         QUATT_NO_UNROLL
-        for (u32 s = thread; s < p.count; s += kPlanThreads) {
+        for (u32 s = thread; s < p.count; s += kBuildThreads) {
             const u32 mine = shared.load<u32>(kCost + 4 * s);
             u32 place = 0;
             QUATT_NO_UNROLL
@@ -158,11 +158,11 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
     // item_end: running sum of items in that order.
     u32 before = 0;
     QUATT_NO_UNROLL
-    for (u32 first = 0; first < p.count; first += kPlanThreads) {
+    for (u32 first = 0; first < p.count; first += kBuildThreads) {
         const u32 i = first + thread;
         u32 items = 0;
         if (i < p.count) {
-            const u32 rows = u32(tile::load_segment(p.segments, order.load(i)).q_len);
+            const u32 rows = u32(worklist::load_segment(p.segments, order.load(i)).q_len);
             items = (rows + p.rows_per_item - 1) / p.rows_per_item * p.heads_q;
         }
         u32 sum = items;
@@ -178,22 +178,22 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
         ptx::barrier_sync();
         u32 all = 0;
         QUATT_UNROLL
-        for (u32 w = 0; w < kPlanWarps; w++) {
+        for (u32 w = 0; w < kBuildWarps; w++) {
             const u32 part = shared.load<u32>(kWarpSum + 4 * w);
             sum += w < warp ? part : 0;
             all += part;
         }
         if (i < p.count) {
-            work.store(tile::kHeaderWords + i64(i), before + sum);
+            work.store(worklist::kHeaderWords + i64(i), before + sum);
         }
         before += all;
     }
     if (thread == 0) {
-        work.store(tile::kNextItem, 0u);
-        work.store(tile::kItems, before);
+        work.store(worklist::kNextItem, 0u);
+        work.store(worklist::kItems, before);
         // Bad lengths: no row is known to be past them.
         const bool has_tail = p.has_cu_seqlens && first_bad == p.count;
-        work.store(tile::kUsedRows, has_tail ? u32(cu_q(p.count)) : p.tokens_q);
+        work.store(worklist::kUsedRows, has_tail ? u32(cu_q(p.count)) : p.tokens_q);
         if (p.has_status_word) {
             const u32 lens = shared.load<u32>(kBadLens);
             p.status_word.store(
@@ -203,4 +203,4 @@ QUATT_KERNEL(kPlanThreads) plan(const PlanParams p) {
 }
 
 }  // namespace QUATT_ABI
-}  // namespace quatt::prep
+}  // namespace quatt::worklist

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cuda/ptx/ptx.hpp"
-#include "cuda/tile/segments.hpp"
+#include "cuda/worklist/segments.hpp"
 
-namespace quatt::tile {
+namespace quatt::worklist {
 inline namespace QUATT_ABI {
 
 struct Item {
@@ -15,22 +15,22 @@ struct Item {
 
 // `item` is below the list's count. A head's row tiles come last first: under a causal mask these
 // are the longest.
-[[nodiscard]] QUATT_DEV Item find_item(u32 item, ptx::Global<const u32> work, u32 segments,
-                                       ptx::Global<const U32x4> table, u32 rows_per_item) {
+[[nodiscard]] QUATT_DEV Item find_item(u32 item, const WorkList& list, u32 rows_per_item) {
+    const u32 segments = list.segment_count;
     u32 low = 0, high = segments - 1;  // the first segment in order whose item_end is above `item`
     QUATT_NO_UNROLL
     while (low < high) {
         const u32 middle = (low + high) / 2;
-        if (work.load(kHeaderWords + i64(middle)) > item) {
+        if (list.words.load(kHeaderWords + i64(middle)) > item) {
             high = middle;
         } else {
             low = middle + 1;
         }
     }
-    const u32 first = low == 0 ? 0 : work.load(kHeaderWords + i64(low) - 1);
+    const u32 first = low == 0 ? 0 : list.words.load(kHeaderWords + i64(low) - 1);
     Item found;
-    found.segment = work.load(kHeaderWords + i64(segments) + low);
-    found.where = load_segment(table, found.segment);
+    found.segment = list.words.load(kHeaderWords + i64(segments) + low);
+    found.where = load_segment(list.segments, found.segment);
     const u32 row_tiles = (u32(found.where.q_len) + rows_per_item - 1) / rows_per_item;
     found.head = (item - first) / row_tiles;
     found.row_tile = row_tiles - 1 - (item - first) % row_tiles;
@@ -45,9 +45,8 @@ struct Piece {
     bool is_end;       // past the list: nothing else is set
 };
 [[nodiscard]] QUATT_DEV Piece find_piece(u32 number, u32 blocks, u32 groups, u32 group_rows,
-                                         ptx::Global<const u32> work, u32 segments,
-                                         ptx::Global<const U32x4> table) {
-    const u32 items = work.load(kItems), rest = items % blocks, whole = items - rest;
+                                         const WorkList& list) {
+    const u32 items = list.words.load(kItems), rest = items % blocks, whole = items - rest;
     const u32 pieces = rest * groups <= blocks ? groups : rest * 2 <= blocks ? 2 : 1;
     Piece found{};
     found.is_end = number >= whole + rest * pieces;
@@ -57,8 +56,7 @@ struct Piece {
     const bool is_whole = number < whole;
     const u32 cut = is_whole ? 1 : pieces, after_whole = is_whole ? 0 : number - whole;
     const u32 rows = groups * group_rows, piece_rows = (groups + cut - 1) / cut * group_rows;
-    found.item =
-        find_item(is_whole ? number : whole + after_whole / cut, work, segments, table, rows);
+    found.item = find_item(is_whole ? number : whole + after_whole / cut, list, rows);
     const u32 first = found.item.row_tile * rows, row = first + after_whole % cut * piece_rows;
     const u32 end = row + piece_rows < first + rows ? row + piece_rows : first + rows;
     const u32 queries = u32(found.item.where.q_len);
@@ -68,4 +66,4 @@ struct Piece {
 }
 
 }  // namespace QUATT_ABI
-}  // namespace quatt::tile
+}  // namespace quatt::worklist

@@ -2,16 +2,21 @@
 #pragma once
 
 #include "cuda/ptx/ptx.hpp"
-#include "cuda/tile/segments.hpp"
+#include "cuda/tile/view.hpp"
 
-namespace quatt::tile {
+namespace quatt::epilogue {
 inline namespace QUATT_ABI {
+
+using ptx::i32;
+using ptx::i64;
+using ptx::u16;
+using ptx::u32;
 
 struct Output {
     enum class Type : u32 { kBf16, kF16, kF32 };
     ptx::Global<u16> out16;  // bf16 or f16
     ptx::Global<float> out32;
-    Strides strides;
+    tile::Strides strides;
     ptx::Global<float> lse;
     i64 lse_head, lse_token;
     u32 channels;
@@ -80,4 +85,4 @@ QUATT_DEV void store_rows(const Output& to, i64 at, i32 row_count, u32 t, RowOf&
 }
 
 }  // namespace QUATT_ABI
-}  // namespace quatt::tile
+}  // namespace quatt::epilogue

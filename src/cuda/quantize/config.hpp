@@ -27,9 +27,10 @@
 #pragma once
 
 #include "cuda/ptx/ptx.hpp"
-#include "cuda/tile/segments.hpp"
+#include "cuda/quantize/partials.hpp"
+#include "cuda/worklist/segments.hpp"
 
-namespace quatt::prep {
+namespace quatt::quantize {
 inline namespace QUATT_ABI {
 
 using ptx::i32;
@@ -42,7 +43,6 @@ using tile::kKeyTile;
 using tile::kQueryTile;
 using tile::swizzled_chunk;
 
-inline constexpr u32 kStatTile = 128;   // keys that one partial of the statistics covers
 inline constexpr u32 kQuerySlot = 128;  // rows that a CTA of pack_q looks after
 
 inline constexpr float kTarget = 448.0f;  // E4M3's largest number: what amax becomes
@@ -60,9 +60,7 @@ inline constexpr u32 kKeyGroup = 16;
 
 // ---------------------------------------------------------------- kernels
 
-// Channel sums of K, and of V sums, minima and maxima, of 128 keys.
 // 256 threads read rows of Dim / 8 pieces of 16 bytes: for Dim = 128, 8 + 8 loads a thread.
-enum Stat : u32 { kKSum, kVSum, kVMin, kVMax, kStats };
 
 template <u32 Dim>
 struct StatisticsConfig {
@@ -156,18 +154,8 @@ struct CopyRowsConfig {
 // ---------------------------------------------------------------- workspace extents and launches
 
 // `keys` and `queries` are capacities: of the packed stream, or batch items times tokens of each.
-[[nodiscard]] QUATT_HD constexpr i64 stat_slots(i64 keys, i64 segments) {
-    return keys / kStatTile + segments;
-}
-[[nodiscard]] QUATT_HD constexpr i64 key_tiles(i64 keys, i64 segments) {
-    return keys / kKeyTile + segments;
-}
 [[nodiscard]] QUATT_HD constexpr i64 query_slots(i64 queries, i64 segments) {
-    return queries / kQuerySlot + segments;
-}
-// Tiles of packed Q codes, and slots of copy_rows.
-[[nodiscard]] QUATT_HD constexpr i64 query_tiles(i64 queries, i64 segments) {
-    return queries / kQueryTile + segments;
+    return tile::tiles_of(queries, segments, kQuerySlot);
 }
 
 // One-dimensional; blocks must be below 2^31, and a launch of 0 blocks is left out.
@@ -237,7 +225,7 @@ struct PackQParams {
 };
 
 struct StatisticsParams {
-    ptx::Global<const ptx::U32x4> segments;  // [segments], see tile::load_segment
+    ptx::Global<const ptx::U32x4> segments;  // [segments], see worklist::load_segment
     u32 segment_count;
     u32 kv_heads, channels, channels_v;
     Input k, v;
@@ -295,4 +283,4 @@ struct CopyRowsParams {
 };
 
 }  // namespace QUATT_ABI
-}  // namespace quatt::prep
+}  // namespace quatt::quantize

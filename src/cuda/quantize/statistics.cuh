@@ -4,15 +4,15 @@
 // from the segment's first on. So a segment gives the bits that it gives alone.
 #pragma once
 
-#include "cuda/prep/pack.cuh"
+#include "cuda/quantize/pack.cuh"
 
-namespace quatt::prep {
+namespace quatt::quantize {
 inline namespace QUATT_ABI {
 
 // Partials of one tile of 128 keys of one KV head a block, after the blocks that pack Q.
 template <class Format, u32 Dim, bool Wide>
 QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams p) {
-    tile::take_turn();
+    launch::pdl_wait_then_trigger();
     if (ptx::block_x() < p.q_blocks) {
         pack_queries<Format, Dim, Wide>(p.q, ptx::block_x());
         return;
@@ -25,7 +25,7 @@ QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams 
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(typename C::SharedPlan));
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
                                [](const Places& places, u32) { return places.stat_tile; });
-    const tile::Segment segment = tile::load_segment(p.segments, s);
+    const worklist::Segment segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.stat_tile) * i32(kStatTile);
     const i32 tokens = rows_from(first, segment.k_len);
     if (tokens > 0) {
@@ -133,14 +133,14 @@ QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams 
 // Means and V's scale of one segment and KV head; 0 and 1 for a segment without keys.
 template <u32 Dim>
 QUATT_KERNEL(FinaliseConfig<Dim>::kThreads) finalise(const FinaliseParams p) {
-    tile::take_turn();
+    launch::pdl_wait_then_trigger();
     using C = FinaliseConfig<Dim>;
     using Plan = typename C::SharedPlan;
     const u32 thread = ptx::thread_x(), group = thread / C::kLanes,
               first = 4 * (thread % C::kLanes);
     const u32 s = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(Plan));
-    const tile::Segment segment = tile::load_segment(p.segments, s);
+    const worklist::Segment segment = worklist::load_segment(p.segments, s);
     const u32 tiles = (u32(segment.k_len) + kStatTile - 1) / kStatTile;
 
     // In double: the partials of a long segment would lose bits of each other.
@@ -229,4 +229,4 @@ QUATT_KERNEL(FinaliseConfig<Dim>::kThreads) finalise(const FinaliseParams p) {
 }
 
 }  // namespace QUATT_ABI
-}  // namespace quatt::prep
+}  // namespace quatt::quantize

@@ -1,0 +1,161 @@
+// The launches of the quantisers: which instance of each kernel, and its grid.
+#pragma once
+
+#include "cuda/launch/launcher.hpp"
+#include "cuda/quantize/pack.cuh"
+#include "cuda/quantize/statistics.cuh"
+#include "cuda/tile/operands.hpp"
+
+namespace quatt::quantize {
+inline namespace QUATT_ABI {
+
+// Q, K and V of a call, 16 bit.
+struct Inputs {
+    Input q, k, v;
+    i64 q_batch, k_batch, v_batch;  // elements between batch items
+    worklist::WorkList list;
+    tile::PackedShape shape;
+    u32 channels, channels_v;
+    bool is_f16, has_lse;
+    float softmax_scale;
+};
+
+template <auto Kernel, class P>
+void start(launch::Launcher& launcher, const char* name, const Launch& l, const P& params) {
+    if (l.blocks > 0) {
+        launcher.run<Kernel>(name, {static_cast<u32>(l.blocks)}, l.threads, l.shared_bytes, params);
+    }
+}
+
+// Calls f.operator()<Format, Dim>().
+template <class F>
+void with_format(const Inputs& c, F&& f) {
+    if (c.shape.dim == 128) {
+        c.is_f16 ? f.template operator()<formats::F16, 128>()
+                 : f.template operator()<formats::Bf16, 128>();
+    } else {
+        c.is_f16 ? f.template operator()<formats::F16, 64>()
+                 : f.template operator()<formats::Bf16, 64>();
+    }
+}
+
+inline bool is_wide_input(const Input& x, i64 batch, u32 channels) {
+    return is_wide(reinterpret_cast<u64>(x.data.data()), batch, x.strides, channels);
+}
+
+template <class Format, u32 Dim, bool Wide>
+void pack_fp8(const Inputs& c, const tile::PackedOperands& to, ptx::Global<float> partials,
+              launch::Launcher& l) {
+    const tile::PackedShape& shape = c.shape;
+    const auto table = c.list.segments;
+    const u32 segments = c.list.segment_count, heads_q = static_cast<u32>(shape.heads_q),
+              heads_kv = static_cast<u32>(shape.heads_kv);
+    const i64 slots = stat_slots(shape.keys, segments);
+    const PackQParams q{.segments = table,
+                        .segment_count = segments,
+                        .q_heads = heads_q,
+                        .heads_per_group = heads_q / heads_kv,
+                        .channels = c.channels,
+                        .q = c.q,
+                        .softmax_scale = c.softmax_scale,
+                        .has_lse_shift = c.has_lse,
+                        .q_rows = to.q_rows,
+                        .q_tiles = to.q_tiles,
+                        .q8 = to.q,
+                        .q_factor = to.q_factor,
+                        .k_mean = to.k_mean,
+                        .lse_shift = to.lse_shift};
+    const Launch q_launch = pack_q_launch<Dim>(query_slots(shape.queries, segments), heads_q);
+    const u32 q_blocks = c.has_lse ? 0 : static_cast<u32>(q_launch.blocks);
+    start<statistics<Format, Dim, Wide>>(l, "statistics",
+                                         statistics_launch<Dim>(q_blocks, slots, heads_kv),
+                                         StatisticsParams{.segments = table,
+                                                          .segment_count = segments,
+                                                          .kv_heads = heads_kv,
+                                                          .channels = c.channels,
+                                                          .channels_v = c.channels_v,
+                                                          .k = c.k,
+                                                          .v = c.v,
+                                                          .stat_slots = slots,
+                                                          .partials = partials,
+                                                          .q_blocks = q_blocks,
+                                                          .q = q});
+    start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(segments, heads_kv),
+                         FinaliseParams{.segments = table,
+                                        .kv_heads = heads_kv,
+                                        .stat_slots = slots,
+                                        .partials = partials,
+                                        .k_mean = to.k_mean,
+                                        .v_mean = to.v_mean,
+                                        .v_scale = to.v_scale});
+    if (c.has_lse) {
+        start<pack_q<Format, Dim, Wide>>(l, "pack_q", q_launch, q);
+    }
+    start<pack_kv<Format, Dim, Wide>>(l, "pack_kv", pack_kv_launch<Dim>(to.k_tiles, heads_kv),
+                                      PackKvParams{.k = {.segments = table,
+                                                         .segment_count = segments,
+                                                         .kv_heads = heads_kv,
+                                                         .channels = c.channels,
+                                                         .k = c.k,
+                                                         .k_tiles = to.k_tiles,
+                                                         .k_mean = to.k_mean,
+                                                         .k8 = to.k,
+                                                         .k_scale = to.k_scale},
+                                                   .v = {.segments = table,
+                                                         .segment_count = segments,
+                                                         .kv_heads = heads_kv,
+                                                         .channels = c.channels_v,
+                                                         .v = c.v,
+                                                         .k_tiles = to.k_tiles,
+                                                         .v_mean = to.v_mean,
+                                                         .v_scale = to.v_scale,
+                                                         .v8 = to.v}});
+}
+
+// Recipe fp8: statistics, means and scales, codes. `partials`: floats of quantize::partials.
+inline void pack_fp8(const Inputs& c, const tile::PackedOperands& to, ptx::Global<float> partials,
+                     launch::Launcher& l) {
+    const bool wide = is_wide_input(c.q, c.q_batch, c.channels) &&
+                      is_wide_input(c.k, c.k_batch, c.channels) &&
+                      is_wide_input(c.v, c.v_batch, c.channels_v);
+    with_format(c, [&]<class Format, u32 Dim>() {
+        wide ? pack_fp8<Format, Dim, true>(c, to, partials, l)
+             : pack_fp8<Format, Dim, false>(c, to, partials, l);
+    });
+}
+
+template <Operand Which, u32 Dim>
+void copy_rows_of(const Inputs& c, const Input& x, i64 batch, u32 heads, u32 channels, i64 rows,
+                  i64 slots, ptx::Global<u16> to, launch::Launcher& l) {
+    const CopyRowsParams p{.segments = c.list.segments,
+                           .segment_count = c.list.segment_count,
+                           .heads = heads,
+                           .channels = channels,
+                           .x = x,
+                           .rows = rows,
+                           .to = to};
+    const Launch launch = copy_rows_launch<Dim>(slots, heads);
+    is_wide_input(x, batch, channels)
+        ? start<copy_rows<Which, Dim, true>>(l, "copy_rows", launch, p)
+        : start<copy_rows<Which, Dim, false>>(l, "copy_rows", launch, p);
+}
+
+// 16-bit recipes whose inputs the kernel cannot read where they are.
+inline void copy_16bit(const Inputs& c, ptx::Global<u16> q, ptx::Global<u16> k, ptx::Global<u16> v,
+                       launch::Launcher& l) {
+    with_format(c, [&]<class, u32 Dim>() {
+        const tile::PackedShape& shape = c.shape;
+        const u32 heads_q = static_cast<u32>(shape.heads_q),
+                  heads_kv = static_cast<u32>(shape.heads_kv);
+        const i64 tiles = shape.key_tiles(), k_rows = kKeyTile * tiles;
+        copy_rows_of<Operand::kQ, Dim>(c, c.q, c.q_batch, heads_q, c.channels, shape.queries,
+                                       shape.query_tiles(), q, l);
+        copy_rows_of<Operand::kK, Dim>(c, c.k, c.k_batch, heads_kv, c.channels, k_rows, tiles, k,
+                                       l);
+        copy_rows_of<Operand::kV, Dim>(c, c.v, c.v_batch, heads_kv, c.channels_v, k_rows, tiles, v,
+                                       l);
+    });
+}
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::quantize

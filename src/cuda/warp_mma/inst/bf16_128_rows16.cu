@@ -1,0 +1,4 @@
+#include "cuda/warp_mma/launch.cuh"
+
+template void quatt::warp_mma::attend<quatt::warp_mma::bf16_128_rows16>(
+    quatt::launch::Launcher&, const quatt::schedule::AttendParams&, quatt::warp_mma::u32);
