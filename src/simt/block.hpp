@@ -308,6 +308,7 @@ private:
     std::vector<WgmmaWarp> wgmma_warps_;    // [warp]
     std::vector<Warpgroup> warpgroups_;     // [warp / 4]
     std::uint64_t free_registers_ = 0;      // for setmaxnreg
+    bool has_taken_registers_ = false;      // some warp has
     Knowledge scratch_;
     struct RemoteArrival {
         std::uint32_t time;

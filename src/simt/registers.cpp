@@ -25,6 +25,7 @@ bool Block::take_registers(std::uint32_t warp, std::uint32_t count) {
     const std::uint64_t needed = std::uint64_t{kLanes} * (count - state.count);
     if (needed > free_registers_) return false;
     free_registers_ -= needed;
+    has_taken_registers_ = has_taken_registers_ || needed != 0;
     state.count = count;
     return true;
 }
@@ -76,6 +77,12 @@ void Block::end_registers() {
                 report(
                     Fault::kRegisterPool, warpgroups_[g].changes.back().site,
                     "not run by warp " + std::to_string(g * kGroupWarps + w) + " of its warpgroup");
+    if (free_registers_ == 0 || has_taken_registers_) return;
+    // The code of those that should have taken them counts on more registers than it has.
+    for (const Warpgroup& group : warpgroups_)
+        if (!group.changes.empty())
+            report(Fault::kRegisterPool, group.changes.front().site,
+                   "gives registers back, and nobody in the block takes any");
 }
 
 }  // namespace quatt::simt

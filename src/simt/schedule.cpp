@@ -264,6 +264,7 @@ void Block::begin(Dim3 index, void (*call)(const void*), const void* kernel) {
     for (WgmmaWarp& warp : wgmma_warps_)
         warp.count = launch_.registers;
     free_registers_ = 0;
+    has_taken_registers_ = false;
     remote_arrivals_.clear();
     waiting_warps_ = 0;
     // NaN in every format that is stored there, so that a value which was never written shows.

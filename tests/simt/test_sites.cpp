@@ -59,7 +59,7 @@ TEST(Sites, WrappersForwardThePlaceOfTheirCall) {
         at("wgmma.commit_group", __LINE__), wgmma_commit();
         at("wgmma.wait_group", __LINE__), wgmma_wait<0>();
         at("setmaxnreg", __LINE__), fewer_registers<24>();
-        at("setmaxnreg", __LINE__), more_registers<24>();
+        at("setmaxnreg", __LINE__), more_registers<256>();
     };
     std::vector<SyncSite> sites;
     const simt::Result result =

@@ -441,6 +441,10 @@ TEST(Registers, GoRoundThePool) {
     expect_fault(Fault::kRegisterPool, 128, [] {
         if (warp_id() == 0) fewer_registers<24>();
     });
+    // Whoever should have taken them forgot.
+    expect_fault(Fault::kRegisterPool, 256, [] {
+        if (warp_id() / 4 == 0) fewer_registers<24>();
+    });
 }
 
 }  // namespace

@@ -25,12 +25,6 @@ const std::vector<Unnoticed>& unnoticed() {
                 "PTX ISA 9.7.13.13",
          .kernel = "build_worklist"},
 #if defined(QUATT_TEST_WGMMA)
-        // Not seen by the executor.
-        {.file = "wgmma/kernel.cuh",
-         .instruction = "setmaxnreg",
-         .snippet = "more_registers",
-         .why = "The code that ptxas makes for the groups that compute takes more registers than "
-                "the block starts with; the executor does not know how many. PTX ISA 9.7.19.5"},
         // Not required: something else does the same.
         {.file = "wgmma/kernel.cuh",
          .instruction = "fence.mbarrier_init",
