@@ -24,19 +24,30 @@ enum class DType : quatt_dtype {
     i32 = QUATT_I32
 };
 
-// A view of memory that the caller owns. Strides are in elements.
+namespace detail {
+// C++ types that are a dtype by themselves.
+template <class T>
+inline constexpr DType dtype_of =
+    std::is_same_v<std::remove_const_t<T>, float>          ? DType::f32
+    : std::is_same_v<std::remove_const_t<T>, std::int32_t> ? DType::i32
+                                                           : DType::none;
+template <class T>
+inline constexpr bool is_element = dtype_of<T> != DType::none;
+}  // namespace detail
+
+// A view of memory that the caller owns, of up to four extents. Strides are in elements.
 struct Tensor : quatt_tensor {
     Tensor() : quatt_tensor{} {}
     Tensor(const quatt_tensor& t) : quatt_tensor(t) {}
 
-    // Row-major and contiguous. bf16, f16 and e4m3 data have no C++ type here: pass the pointer and
-    // the dtype.
+    // Row-major and contiguous, up to four extents. Data of bf16, f16 and e4m3 have no C++ type
+    // here, so the dtype is an argument.
     Tensor(const void* pointer, DType type, std::initializer_list<std::int64_t> shape)
         : quatt_tensor(
               quatt_tensor_contiguous(const_cast<void*>(pointer), static_cast<quatt_dtype>(type),
                                       static_cast<std::int32_t>(shape.size()), shape.begin())) {}
 
-    // With strides of your own, in elements.
+    // With strides of your own, in elements, one for each extent.
     Tensor(const void* pointer, DType type, std::initializer_list<std::int64_t> shape,
            std::initializer_list<std::int64_t> strides)
         : Tensor(pointer, type, shape) {
@@ -48,14 +59,11 @@ struct Tensor : quatt_tensor {
         }
     }
 
-    // A span of float or int32 as a tensor of one extent, or of `shape`.
+    // A span of float or int32 as a tensor of one extent.
     template <class T, std::size_t N>
-    requires std::is_same_v < std::remove_const_t<T>,
-    float > ||
-        std::is_same_v<std::remove_const_t<T>, std::int32_t> explicit Tensor(std::span<T, N> values)
-        : Tensor(values.data(),
-                 std::is_same_v<std::remove_const_t<T>, float> ? DType::f32 : DType::i32,
-                 {static_cast<std::int64_t>(values.size())}) {}
+    requires detail::is_element<T>
+    explicit Tensor(std::span<T, N> values)
+        : Tensor(values.data(), detail::dtype_of<T>, {static_cast<std::int64_t>(values.size())}) {}
 
     [[nodiscard]] bool present() const { return dtype != QUATT_NONE; }
     // Axes that there is room for: a rank above 4 is refused, but may be asked about and printed.
