@@ -370,7 +370,7 @@ std::string hash_in_fresh_process(int n) {
                : text.substr(at + 6, text.find('\n', at + 1) - at - 6);
 }
 
-// spec/tests.md 28.
+// Whatever ran before in the process.
 TEST(FreshProcess, ConfigurationsThatAlternateAreAsInFreshProcesses) {
     if (std::getenv(kConfiguration) != nullptr) {
         GTEST_SKIP();

@@ -6,7 +6,7 @@
 namespace quatt::test {
 namespace {
 
-// spec/tests.md 3: Nq, Nk in 1..300, with a workspace full of NaN; 2,000 sampled pairs, all of them
+// Nq, Nk in 1..300, with a workspace full of NaN; 2,000 sampled pairs, all of them
 // in the long mode.
 class EverySize : public testing::TestWithParam<Way> {};
 
@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, EverySize,
 class Garbage : public testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(Ways, Garbage, testing::ValuesIn(all_ways()), name_of);
 
-// spec/tests.md 5: NaN and 1e30 behind kv_lens, in the tail of a packed stream, and next to the
+// NaN and 1e30 behind kv_lens, in the tail of a packed stream, and next to the
 // tensors.
 TEST_P(Garbage, NeverReachesAResult) {
     const Way way = GetParam();

@@ -10,7 +10,7 @@ namespace {
 class Strides : public testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(Ways, Strides, testing::ValuesIn(all_ways()), name_of);
 
-// spec/tests.md 1: few tokens, but offsets far beyond 32 bits.
+// Few tokens, but offsets far beyond 32 bits.
 TEST_P(Strides, TokensFarApart) {
     constexpr std::int64_t kStride = std::int64_t{1} << 20;
     const Way way = GetParam();

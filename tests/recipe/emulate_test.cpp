@@ -748,8 +748,7 @@ TEST(Emulate, NaNInKeysAndValuesShows) {
 
 // ------------------------------------------------------------------------------------- rings
 
-// Shards of K and V, each with its own means and scales, merged by LSE: like the whole
-// (spec/tests.md 11).
+// Shards of K and V, each with its own means and scales, merged by LSE: like the whole.
 TEST(Emulate, ShardsMergedByLse) {
     Random random(45);
     for (const char* name : {"bf16", "f16", "fp8", "int8_fp8", "nvfp4", "nvfp4_fp8"}) {
