@@ -35,7 +35,8 @@ class Problem(c.Structure):
                 ("causal", I32), ("window_left", I64), ("window_right", I64), ("key_tile", I32), ("splits", I32),
                 ("zero_tail", I32), ("threads", I32), ("rows", PTR), ("row_count", I64), ("policy", PTR),
                 ("policy_count", I32), ("allow_fallback", I32), ("strict", I32), ("kernel", c.c_char_p), ("log", PTR),
-                ("log_user", PTR)]
+                ("log_user", PTR), ("parallel_for", PTR), ("parallel_for_user", PTR),
+                ("workspace_target_bytes", I64)]
 
 
 class Device(c.Structure):

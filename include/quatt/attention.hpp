@@ -57,6 +57,17 @@ struct Problem : quatt_problem {
         const std::int64_t d = q.rank > 0 && q.rank <= 4 ? q.extent[q.rank - 1] : 0;
         softmax_scale = d > 0 ? 1.0f / std::sqrt(static_cast<float>(d)) : 0.0f;
     }
+
+    // Host devices: loops run in the caller's pool instead of threads of the library. pool(count,
+    // body) calls body(i) once for each i from 0 to count - 1 and returns when all have returned
+    // (quatt_parallel_for_fn says more). The pool must live as long as plans use it.
+    template <class Pool>
+    void set_parallel_for(Pool& pool) {
+        parallel_for = [](void* user, std::int64_t count, quatt_body_fn body, void* context) {
+            (*static_cast<Pool*>(user))(count, [=](std::int64_t i) { body(context, i); });
+        };
+        parallel_for_user = const_cast<void*>(static_cast<const void*>(std::addressof(pool)));
+    }
 };
 
 struct PlanInfo : quatt_plan_info {
@@ -69,11 +80,11 @@ template <class Call>
 std::string text_of(Call&& call) {
     std::size_t needed = 0;
     if (call(nullptr, 0, &needed) != QUATT_OK || needed == 0) {
-        return quatt_last_error();
+        return last_error();
     }
     std::string text(needed, '\0');
     if (call(text.data(), text.size(), &needed) != QUATT_OK) {
-        return quatt_last_error();
+        return last_error();
     }
     text.resize(needed - 1);
     return text;

@@ -63,9 +63,13 @@ enum {
 
 QUATT_API const char* quatt_version(void);                    /* "0.1.0" */
 QUATT_API const char* quatt_status_name(quatt_status status); /* "invalid argument" */
-/* Message of the last failed call of the calling thread; valid until its next call. "" where there
- * was none. */
+/* Message of the last failed call of the calling thread; valid until its next call, so not where
+ * another argument of the same expression is a call too. "" where there was none. */
 QUATT_API const char* quatt_last_error(void);
+/* The same message in memory of the caller: at most `capacity` bytes of it, always with a final 0
+ * where capacity > 0. Returns the bytes that the whole message takes, final 0 included; with
+ * (NULL, 0) it only counts. Is no call that could replace the message. */
+QUATT_API size_t quatt_copy_last_error(char* text, size_t capacity);
 
 typedef void (*quatt_log_fn)(void* user, const char* message);
 
@@ -251,6 +255,16 @@ typedef struct quatt_head_range {
     quatt_recipe recipe;
 } quatt_head_range;
 
+/* A thread pool of the caller: calls body(context, i) once for each i from 0 to count - 1, in any
+ * order and on any threads, the calling one included, and returns when all of these calls have
+ * returned. Calling them one after the other is fine. It must not throw. A run calls it once or more,
+ * with count at most the plan's `threads`, and from several threads at once where runs are. What the
+ * library sees of a broken contract (calls that are missing or too many, an early return, an
+ * exception) makes the run fail with QUATT_INVALID_ARGUMENT; outputs and workspace then hold
+ * anything. */
+typedef void (*quatt_body_fn)(void* context, int64_t index);
+typedef void (*quatt_parallel_for_fn)(void* user, int64_t count, quatt_body_fn body, void* context);
+
 typedef struct quatt_problem {
     size_t struct_size;
     quatt_recipe recipe;
@@ -265,7 +279,7 @@ typedef struct quatt_problem {
         splits; /* key range cut at interval borders into so many parts; 0 = chosen by key length */
     int32_t zero_tail;   /* packed: 1 = rows past cu_seqlens_q[B] are set to 0 (lse: -inf); 0 = left
                             untouched */
-    int32_t threads;     /* host devices; 0 = all cores */
+    int32_t threads;     /* host devices; 0 = quatt_cpu_count() */
     const int64_t* rows; /* optional, `reference` and `emulate`: only these query rows (of each
                             item, or of the packed stream), ascending; others are left untouched.
                             Must stay valid while a plan uses it */
@@ -280,6 +294,14 @@ typedef struct quatt_problem {
     const char* kernel;     /* force one entry of the support table */
     quatt_log_fn log;       /* gets the reason of a fallback, once a plan */
     void* log_user;
+    /* Host devices: where their loops run, instead of threads of the library; results have the same
+     * bits. Both must stay valid while a plan uses them. Null: threads of the library. simt refuses
+     * it; a kernel on a GPU has no use for it. */
+    quatt_parallel_for_fn parallel_for;
+    void* parallel_for_user;
+    /* cpu: how much workspace to aim at. It takes as many KV heads at a time as threads keep busy,
+     * but no more than fit, and always one. 0 = 512 MiB, and always two. */
+    int64_t workspace_target_bytes;
 } quatt_problem;
 
 /* Recipe bf16, windows open, everything else absent. Where the library does not take these sizes,
@@ -330,7 +352,9 @@ QUATT_API quatt_status quatt_plan_describe(const quatt_plan* plan, char* text, s
                                            size_t* needed);
 
 /* Layouts of `tensors` must be those of the plan's problem; data pointers are read from here only.
- * `stream` is a CUDA stream; host devices ignore it and return when done. */
+ * `stream` is a CUDA stream; host devices ignore it and return when done. cpu, emulate and reference
+ * use at most 64 KB of stack in each thread, compute under a floating-point state of their own, which
+ * they put back, and may run in a child process of fork, where the first run makes new threads. */
 QUATT_API quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* tensors,
                                  void* workspace, size_t workspace_bytes, void* stream);
 
@@ -355,7 +379,8 @@ typedef struct quatt_kernel_info {
 QUATT_API int32_t quatt_kernel_count(void);
 QUATT_API quatt_status quatt_kernel_get_info(int32_t index, quatt_kernel_info* info);
 
-/* "AVX2 FMA F16C AVX512F ..." and the number of usable cores. */
+/* "AVX2 FMA F16C AVX512F ..." and the number of cores that the calling thread may use: those of its
+ * affinity mask, but no more than the CPU quota of its control group (rounded up). */
 QUATT_API const char* quatt_cpu_features(void);
 QUATT_API int32_t quatt_cpu_count(void);
 

@@ -10,6 +10,14 @@
 
 namespace quatt {
 
+// A copy of the message of this thread's last failed call, which no later call changes.
+[[nodiscard]] inline std::string last_error() {
+    std::string message(quatt_copy_last_error(nullptr, 0), '\0');
+    quatt_copy_last_error(message.data(), message.size());
+    message.pop_back();
+    return message;
+}
+
 class [[nodiscard]] Status {
 public:
     Status() = default;
@@ -17,7 +25,7 @@ public:
 
     // The status of the C call that just returned in this thread.
     static Status from_c(quatt_status code) {
-        return code == QUATT_OK ? Status() : Status(code, quatt_last_error());
+        return code == QUATT_OK ? Status() : Status(code, last_error());
     }
 
     [[nodiscard]] bool ok() const { return code_ == QUATT_OK; }

@@ -7,7 +7,9 @@
 #include <new>
 #include <string>
 
+#include "core/cpu_count.hpp"
 #include "core/device.hpp"
+#include "core/float_state.hpp"
 #include "core/kernel.hpp"
 #include "core/struct_size.hpp"
 #include "formats/bf16.hpp"
@@ -34,11 +36,11 @@ struct LastError {
     std::string text;
     const char* fixed = nullptr;
 };
-thread_local LastError last_error;
+thread_local LastError thread_error;
 
 quatt_status fail(quatt_status code, std::string message) noexcept {
-    last_error.fixed = nullptr;
-    last_error.text = std::move(message);
+    thread_error.fixed = nullptr;
+    thread_error.text = std::move(message);
     return code;
 }
 
@@ -49,17 +51,17 @@ quatt_status guarded(Body&& body) noexcept {
         Status status = body();
         return status.ok() ? QUATT_OK : fail(status.code(), status.message());
     } catch (const std::bad_alloc&) {
-        last_error.fixed = "out of memory";
+        thread_error.fixed = "out of memory";
         return QUATT_OUT_OF_MEMORY;
     } catch (const std::exception& e) {
         try {
             return fail(QUATT_INTERNAL, text("unexpected: ", e.what()));
         } catch (...) {
-            last_error.fixed = "unexpected error";
+            thread_error.fixed = "unexpected error";
             return QUATT_INTERNAL;
         }
     } catch (...) {
-        last_error.fixed = "unexpected error";
+        thread_error.fixed = "unexpected error";
         return QUATT_INTERNAL;
     }
 }
@@ -204,7 +206,18 @@ const char* quatt_status_name(quatt_status status) {
 }
 
 const char* quatt_last_error(void) {
-    return last_error.fixed != nullptr ? last_error.fixed : last_error.text.c_str();
+    return thread_error.fixed != nullptr ? thread_error.fixed : thread_error.text.c_str();
+}
+
+size_t quatt_copy_last_error(char* text, size_t capacity) {
+    const char* const message = quatt_last_error();
+    const size_t length = std::strlen(message);
+    if (text != nullptr && capacity > 0) {
+        const size_t n = std::min(capacity - 1, length);
+        std::memcpy(text, message, n);
+        text[n] = 0;
+    }
+    return length + 1;
 }
 
 quatt_tensor quatt_tensor_contiguous(void* data, quatt_dtype dtype, int32_t rank,
@@ -275,6 +288,7 @@ quatt_status quatt_convert(void* to, quatt_dtype to_dtype, const void* from, qua
         if (count > 0 && (to == nullptr || from == nullptr)) {
             return null(to == nullptr ? "to" : "from");
         }
+        const core::FloatState own;
         const auto to_size = static_cast<int64_t>(quatt_dtype_bytes(to_dtype)),
                    from_size = static_cast<int64_t>(quatt_dtype_bytes(from_dtype));
         for (int64_t i = 0; i < count; i++) {
@@ -489,7 +503,11 @@ const char* quatt_cpu_features(void) {
     return core::cpu_features();
 }
 int32_t quatt_cpu_count(void) {
-    return core::cpu_count();
+    try {
+        return core::cpu_count();
+    } catch (...) {  // no memory to read the quota with
+        return core::affinity_count();
+    }
 }
 
 }  // extern "C"

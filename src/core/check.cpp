@@ -369,8 +369,12 @@ private:
         if (p_.splits < 0) {
             fail("splits is ", p_.splits, "; it must be >= 1, or 0 for a choice by key length");
         }
+        if (p_.workspace_target_bytes < 0) {
+            fail("workspace_target_bytes is ", p_.workspace_target_bytes,
+                 "; it must be above 0, or 0 for 512 MiB");
+        }
         if (p_.threads < 0 || p_.threads > 4096) {
-            fail("threads is ", p_.threads, "; it must be 1 to 4096, or 0 for all cores");
+            fail("threads is ", p_.threads, "; it must be 1 to 4096, or 0 for quatt_cpu_count()");
         }
         if (p_.row_count < 0 || (p_.row_count > 0 && p_.rows == nullptr)) {
             fail("row_count is ", p_.row_count, " and rows is ", static_cast<const void*>(p_.rows),

@@ -8,7 +8,6 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <thread>
 
 #include "core/struct_size.hpp"
 
@@ -172,10 +171,6 @@ Reasons check_device(const quatt_device& d) {
                                kMaxComputeMajor, ", the minor number at most 9"));
     }
     return reasons;
-}
-
-int cpu_count() {
-    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 bool cpu_has_f16c() {

@@ -15,7 +15,6 @@ namespace quatt::core {
 [[nodiscard]] const char* backend_name(quatt_backend b);
 [[nodiscard]] Reasons check_device(const quatt_device& d);
 
-[[nodiscard]] int cpu_count();
 [[nodiscard]] bool cpu_has_f16c();
 [[nodiscard]] bool cpu_has_avx512_fp16();
 [[nodiscard]] bool cpu_has_amx();  // tiles, INT8 and BF16, and the system keeps their registers

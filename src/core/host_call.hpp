@@ -1,11 +1,17 @@
-// One call of a host kernel: lengths, descales and views read from host memory.
+// One call of a host kernel: lengths, descales and views read from host memory, and its loops.
+// While one exists its thread has the library's floating-point state.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "core/arena.hpp"
+#include "core/callers_threads.hpp"
+#include "core/float_state.hpp"
 #include "core/kernel.hpp"
 #include "core/tensor_view.hpp"
 #include "recipe/attend.hpp"
@@ -78,6 +84,23 @@ public:
           std::span<const std::int64_t>(rows.data(), static_cast<std::size_t>(n)), b, g);
     }
 
+    // Calls f(worker, i) for every i in [0, n), as ThreadPool::run does, in the plan's threads or
+    // in the caller's.
+    template <class F>
+    [[nodiscard]] Status run(std::int64_t n, F&& f) const {
+        static_assert(std::is_nothrow_invocable_v<F&, int, std::int64_t>);
+        if (plan_.pool != nullptr) {
+            plan_.pool->run(n, std::forward<F>(f));
+            return {};
+        }
+        return run_in_callers_threads(
+            p_, plan_.choice.threads, n, std::addressof(f),
+            [](void* context, int worker, std::int64_t i) noexcept {
+                (*static_cast<std::remove_reference_t<F>*>(context))(worker, i);
+            },
+            state_);
+    }
+
     // Zeroes the tail where that was asked for, and the status word.
     void finish() const;
 
@@ -96,6 +119,7 @@ private:
     const quatt_problem& p_;
     const Shape& s_;
     const quatt_tensors& t_;
+    FloatState state_;
 };
 
 }  // namespace quatt::core

@@ -271,7 +271,7 @@ Result<std::unique_ptr<Plan>> make_plan(const quatt_problem& p, const quatt_devi
     plan->kernel = s.kernel;
     plan->choice = s.choice;
     plan->fallback = s.fallback;
-    if (s.backend->host) {
+    if (s.backend->host && p.parallel_for == nullptr) {
         plan->pool = ThreadPool::shared(s.choice.threads);
     }
     if (s.fallback && p.log != nullptr) {

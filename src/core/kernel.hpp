@@ -83,7 +83,7 @@ struct Plan {
     const Kernel* kernel = nullptr;
     Choice choice;
     bool fallback = false;
-    std::shared_ptr<ThreadPool> pool;  // host kernels
+    std::shared_ptr<ThreadPool> pool;  // host kernels; null: the problem's parallel_for
 };
 
 struct Refusal {

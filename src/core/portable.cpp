@@ -5,7 +5,7 @@
 
 #include "core/arena.hpp"
 #include "core/backends.hpp"
-#include "core/device.hpp"
+#include "core/cpu_count.hpp"
 #include "core/host_call.hpp"
 #include "recipe/attend.hpp"
 #include "recipe/quantize.hpp"
@@ -132,14 +132,17 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
     const Operands operands(r, s, s.heads_q, s.heads_kv, layout.carver);
 
     const std::int64_t heads = s.heads_q + 2 * s.heads_kv;
-    plan.pool->run(s.segments * heads, [&](int, std::int64_t i) noexcept {
+    const Status quantized = call.run(s.segments * heads, [&](int, std::int64_t i) noexcept {
         call.quantize_head(operands, 0, s.heads_kv, i / heads, i % heads);
     });
+    if (!quantized.ok()) {
+        return quantized;
+    }
 
     std::fill(layout.counters, layout.counters + plan.choice.threads, quatt_counters{});
     const std::int64_t tasks = call.count_blocks(layout.blocks, recipe::kRowBlock) * s.heads_q;
     const recipe::EmulateOptions options{&r, plan.choice.key_tile, plan.choice.splits};
-    plan.pool->run(tasks, [&](int worker, std::int64_t i) noexcept {
+    const Status attended = call.run(tasks, [&](int worker, std::int64_t i) noexcept {
         const std::int64_t head = i % s.heads_q, kv = head / (s.heads_q / s.heads_kv);
         call.with_rows<recipe::kRowBlock>(
             layout.blocks, i / s.heads_q, head,
@@ -151,6 +154,9 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
                              layout.scratch_of(worker), layout.counters[worker]);
             });
     });
+    if (!attended.ok()) {
+        return attended;
+    }
     if (t.counters != nullptr) {
         for (std::int32_t i = 0; i < plan.choice.threads; i++) {
             t.counters->warp_tiles += layout.counters[i].warp_tiles;
@@ -171,12 +177,15 @@ Status run_reference(const Plan& plan, const quatt_tensors& t, std::span<std::by
     const Layout layout(plan.problem, plan.shape, plan.choice, false, workspace.data());
     const std::int64_t heads = plan.shape.heads_q;
     const std::int64_t tasks = call.count_blocks(layout.blocks, recipe::kRowBlock) * heads;
-    plan.pool->run(tasks, [&](int worker, std::int64_t i) noexcept {
+    const Status attended = call.run(tasks, [&](int worker, std::int64_t i) noexcept {
         call.with_rows<recipe::kRowBlock>(
             layout.blocks, i / heads, i % heads,
             [&](const HeadProblem& h, std::span<const std::int64_t> rows, std::int64_t,
                 const Segment&) { reference_rows(h, rows, layout.scratch_of(worker)); });
     });
+    if (!attended.ok()) {
+        return attended;
+    }
     call.finish();
     return {};
 }

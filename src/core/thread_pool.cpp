@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/float_state.hpp"
+
 namespace quatt::core {
 namespace {
 
@@ -118,6 +120,7 @@ void ThreadPool::Crew::run(Job& job) {
 }
 
 void ThreadPool::Crew::serve() {
+    const FloatState own;
     std::unique_lock lock(mutex);
     for (;;) {
         Job* job = nullptr;

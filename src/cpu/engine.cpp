@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/arena.hpp"
-#include "core/device.hpp"
+#include "core/cpu_count.hpp"
 #include "core/host_call.hpp"
 #include "cpu/attend.hpp"
 #include "cpu/tiles.hpp"
@@ -18,9 +18,11 @@ using core::Operands;
 using core::Segment;
 using core::Shape;
 
-// Heads are taken in groups, so that memory grows with the length of a head and not with their
-// number: as many KV heads as all threads need, more where they are small.
+// KV heads are taken in groups, so that memory grows with the length of a head and not with their
+// number: as many as all threads need, more where they are small, and no more than fit in the
+// target, since long heads on many threads would take whatever there is.
 constexpr std::int64_t kGroupBytes = 32 << 20;
+constexpr std::int64_t kTargetBytes = 512 << 20, kTargetHeads = 2;  // where none was given
 
 // The workspace. The same code counts its bytes (base null) and lays it out.
 struct Layout {
@@ -40,7 +42,7 @@ struct Layout {
            std::byte* base)
         : shape(p.recipe, level, s.head_dim, s.head_dim_v),
           tiles(s.total_k() / kTile + s.segments),
-          heads(heads_of(s, c.threads)),
+          heads(heads_of(p, s, c.threads)),
           carver(base),
           blocks(carver.take<std::int64_t>(s.segments + 1)),
           scratch_bytes(block_scratch_bytes(shape)),
@@ -58,13 +60,21 @@ struct Layout {
     }
 
 private:
-    [[nodiscard]] std::int64_t heads_of(const Shape& s, std::int64_t threads) const {
-        // Canonical codes have 1 or 2 bytes.
-        const std::int64_t codes = s.total_q() * (s.heads_q / s.heads_kv) * s.head_dim +
-                                   s.total_k() * (s.head_dim + s.head_dim_v);
-        const std::int64_t bytes = 2 * codes + tiles * (shape.k_bytes() + shape.v_bytes());
-        return std::clamp(std::max(threads, kGroupBytes / std::max(bytes, INT64_C(1))), INT64_C(1),
-                          s.heads_kv);
+    [[nodiscard]] std::int64_t heads_of(const quatt_problem& p, const Shape& s,
+                                        std::int64_t threads) const {
+        Carver fixed(nullptr), head(nullptr);
+        fixed.take<std::int64_t>(s.segments + 1);
+        fixed.take<std::byte>(threads * static_cast<std::int64_t>(block_scratch_bytes(shape)));
+        const Operands one_head(p.recipe, s, s.heads_q / s.heads_kv, 1, head);
+        head.take<std::byte>(tiles * shape.k_bytes());
+        head.take<std::byte>(tiles * shape.v_bytes());
+        const auto head_bytes = static_cast<std::int64_t>(std::max(head.used(), std::size_t{1}));
+        const bool given = p.workspace_target_bytes != 0;
+        const std::int64_t room = (given ? p.workspace_target_bytes : kTargetBytes) -
+                                  static_cast<std::int64_t>(fixed.used());
+        const std::int64_t fit = std::max(given ? 1 : kTargetHeads, room / head_bytes);
+        const std::int64_t wanted = std::max(threads, kGroupBytes / head_bytes);
+        return std::clamp(std::min(wanted, fit), INT64_C(1), s.heads_kv);
     }
 };
 
@@ -95,7 +105,7 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
     for (std::int64_t first = 0; first < s.heads_kv; first += w.heads) {
         const std::int64_t heads = std::min(w.heads, s.heads_kv - first);
         const std::int64_t operands = heads * (group + 2);
-        plan.pool->run(s.segments * operands, [&](int, std::int64_t i) noexcept {
+        const Status quantized = call.run(s.segments * operands, [&](int, std::int64_t i) noexcept {
             const std::int64_t b = i / operands, operand = i % operands;
             call.quantize_head(w.operands, first, heads, b, operand);
             const Segment g = call.segment(b);
@@ -108,7 +118,11 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
                           w.k_of(k, b, g));
             }
         });
-        plan.pool->run(blocks * heads * group, [&](int worker, std::int64_t i) noexcept {
+        if (!quantized.ok()) {
+            return quantized;
+        }
+        const Status attended = call.run(blocks * heads * group, [&](int worker,
+                                                                     std::int64_t i) noexcept {
             const std::int64_t head = i % (heads * group), kv = head / group;
             call.with_rows<kBlockRows>(
                 w.blocks, i / (heads * group), first * group + head,
@@ -123,6 +137,9 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
                                   w.scratch_bytes});
                 });
         });
+        if (!attended.ok()) {
+            return attended;
+        }
     }
     call.finish();
     return {};

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/device.hpp"
+#include "core/cpu_count.hpp"
 #include "core/portable.hpp"
 #include "core/tensor_view.hpp"
 #include "recipe/recipes.hpp"
@@ -75,6 +75,9 @@ void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_dev
                                listed(schedule.compute)));
     }
     core::refuse_all_but(p, {}, reasons);
+    if (d.backend == QUATT_BACKEND_SIMT && p.parallel_for != nullptr) {
+        reasons.push_back("parallel_for is given; the executor starts threads of its own");
+    }
     const quatt_tensors& t = p.tensors;
     const quatt_recipe* named = recipe::find_recipe(p.recipe.name);
     const bool known = named != nullptr && recipe::same_arithmetic(*named, p.recipe) &&

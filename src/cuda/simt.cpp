@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/backends.hpp"
+#include "core/float_state.hpp"
 #include "core/host_call.hpp"
 #include "cuda/backend.hpp"
 #include "cuda/stages.cuh"
@@ -19,6 +20,7 @@ Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w
     if (!reasons.empty()) {
         return {QUATT_INVALID_ARGUMENT, join(reasons)};
     }
+    const FloatState own;  // the executor's threads and fibers inherit it
     cuda::Call call{};
     if (Status s = cuda::prepare_call(plan, t, workspace, call); !s.ok()) {
         return s;

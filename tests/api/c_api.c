@@ -78,6 +78,23 @@ int quatt_test_c_api(void) {
     CHECK(quatt_query(&problem, &device, &info) == QUATT_INVALID_ARGUMENT);
     CHECK(strstr(quatt_last_error(), "softmax_scale is 0") != NULL);
     CHECK(strcmp(quatt_status_name(QUATT_INVALID_ARGUMENT), "invalid argument") == 0);
+
+    /* A copy outlives the message; a short one ends early, and with a 0. */
+    needed = quatt_copy_last_error(NULL, 0);
+    CHECK(needed == strlen(quatt_last_error()) + 1);
+    memset(text, 'x', sizeof text);
+    CHECK(quatt_copy_last_error(text, needed) == needed && text[needed] == 'x');
+    CHECK(strcmp(text, quatt_last_error()) == 0);
+    memset(text, 'x', sizeof text);
+    CHECK(quatt_copy_last_error(text, 9) == needed && strcmp(text, "softmax_") == 0);
+    CHECK(text[9] == 'x');
+    CHECK(quatt_copy_last_error(text, 1) == needed && text[0] == 0 && text[1] == 'o');
+    CHECK(quatt_copy_last_error(text, 0) == needed && text[1] == 'o');
+    CHECK(quatt_copy_last_error(NULL, 100) == needed);
+    quatt_copy_last_error(text, sizeof text);
+    CHECK(quatt_query(NULL, &device, &info) == QUATT_INVALID_ARGUMENT);
+    CHECK(strstr(text, "softmax_scale is 0") != NULL);
+    CHECK(strcmp(quatt_last_error(), "problem is null") == 0);
     problem.softmax_scale = 0.5f;
 
     /* query, plan, run */

@@ -379,5 +379,48 @@ TEST_P(Level, WorkspaceGrowsWithHeadsInFlightOnly) {
     EXPECT_LE(bytes(kTokens, 56), 2 * bytes(kTokens / 2, 56));
 }
 
+// A long head takes 100 MB and more: many threads do not take as many of them at a time as there
+// are.
+TEST_P(Level, WorkspaceKeepsToItsTarget) {
+    constexpr std::int64_t kTokens = 131072, kDim = 128, kHeads = 32;
+    const auto bytes = [&](std::int32_t threads, std::int64_t target) {
+        const Tensor q(nullptr, DType::bf16, {1, 1, kHeads, kDim}),
+            k(nullptr, DType::bf16, {1, kTokens, kHeads, kDim});
+        Problem p(Recipe(recipe()), q, k, k, q);
+        p.threads = threads;
+        p.workspace_target_bytes = target;
+        return static_cast<std::int64_t>(workspace_of(p));
+    };
+    const std::int64_t one = bytes(1, 0), two = bytes(2, 0);
+    EXPECT_GT(two, one * 3 / 2) << "a head a thread, where there are two";
+    for (const std::int32_t threads : {4, 64, 256}) {
+        const std::int64_t scratch = INT64_C(1) << 20;  // of a thread, at most
+        EXPECT_LE(bytes(threads, 0), 512 << 20) << threads;
+        EXPECT_GE(bytes(threads, 0), two) << threads;
+        EXPECT_LE(bytes(threads, 1), one + threads * scratch) << "one head";
+        EXPECT_LE(bytes(threads, INT64_C(1) << 30), 1 << 30) << threads;
+        EXPECT_GT(bytes(threads, INT64_C(1) << 40),
+                  (std::min<std::int64_t>(threads, kHeads) - 1) * two / 2);
+    }
+    EXPECT_GT(bytes(64, INT64_C(1) << 40), bytes(64, 0));
+}
+
+// However many heads are in flight, the results are the same bits.
+TEST_P(Level, WorkspaceTargetChangesNoBit) {
+    Spec s;
+    s.batch = 2;
+    s.tokens_q = 40;
+    s.tokens_k = 400;
+    s.heads_q = 6;
+    s.heads_kv = 3;
+    s.dim = 64;
+    Case c(s);
+    const Bits expected = bits(c);
+    for (const std::int64_t target : {1, 200 << 10, 400 << 10, 1 << 30}) {
+        EXPECT_EQ(bits(c, [&](Problem& p) { p.workspace_target_bytes = target; }), expected)
+            << target;
+    }
+}
+
 }  // namespace
 }  // namespace quatt::test

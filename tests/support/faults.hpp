@@ -310,6 +310,9 @@ inline std::vector<Fault> problem_faults() {
         [](Problem& p) { p.rows = nullptr, p.row_count = 3; });
     add("row_count below 0", kInvalid, {"row_count is -5", ">= 0"},
         [](Problem& p) { p.rows = kTwice.data(), p.row_count = -5; });
+    add("workspace_target_bytes below 0", kInvalid,
+        {"workspace_target_bytes is -1", "it must be above 0"},
+        [](Problem& p) { p.workspace_target_bytes = -1; });
     add("policy_count below 0", kInvalid, {"policy_count is -1", ">= 0"},
         [](Problem& p) { p.policy_count = -1; });
     add("policy_count without policy", kInvalid, {"policy_count is 2", "policy is 0"},
