@@ -374,7 +374,7 @@ private:
                  "; it must be above 0, or 0 for 512 MiB");
         }
         if (p_.threads < 0 || p_.threads > 4096) {
-            fail("threads is ", p_.threads, "; it must be 1 to 4096, or 0 for quatt_cpu_count()");
+            fail("threads is ", p_.threads, "; it must be 1 to 4096, or 0 for all cores");
         }
         if (p_.row_count < 0 || (p_.row_count > 0 && p_.rows == nullptr)) {
             fail("row_count is ", p_.row_count, " and rows is ", static_cast<const void*>(p_.rows),
