@@ -257,10 +257,10 @@ typedef struct quatt_head_range {
 
 /* A thread pool of the caller: calls body(context, i) once for each i from 0 to count - 1, in any
  * order and on any threads, the calling one included, and returns when all of these calls have
- * returned. Calling them one after the other is fine. It must not throw. A run calls it once or more,
- * with count at most the plan's `threads`, and from several threads at once where runs are. What the
- * library sees of a broken contract (calls that are missing or too many, an early return, an
- * exception) makes the run fail with QUATT_INVALID_ARGUMENT; outputs and workspace then hold
+ * returned. Calling them one after the other is fine. It must not throw. A run calls it once or
+ * more, with count at most the plan's `threads`; several threads that run a plan call it at once.
+ * What the library sees of a broken contract (calls that are missing or too many, an early return,
+ * an exception) makes the run fail with QUATT_INVALID_ARGUMENT; outputs and workspace then hold
  * anything. */
 typedef void (*quatt_body_fn)(void* context, int64_t index);
 typedef void (*quatt_parallel_for_fn)(void* user, int64_t count, quatt_body_fn body, void* context);
