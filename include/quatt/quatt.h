@@ -353,9 +353,9 @@ QUATT_API quatt_status quatt_plan_describe(const quatt_plan* plan, char* text, s
 
 /* Layouts of `tensors` must be those of the plan's problem; data pointers are read from here only.
  * `stream` is a CUDA stream; host devices ignore it and return when done. cpu, emulate and
- * reference use at most 64 KB of stack in each thread, compute under a floating-point state of their
- * own, which they put back, and may run in a child process of fork, where the first run makes new
- * threads. */
+ * reference use at most 64 KB of stack in each thread, compute under a floating-point state of
+ * their own, which they put back, and may run in a child process of fork, where the first run makes
+ * new threads. */
 QUATT_API quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* tensors,
                                  void* workspace, size_t workspace_bytes, void* stream);
 
