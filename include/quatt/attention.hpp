@@ -1,7 +1,8 @@
-// The C++ API: a thin layer over the C interface (quatt.h says what every field means).
+// The C++ API (C++20): a thin layer over the C interface. quatt.h says what every field means, with
+// shapes and units.
 //
-// Functions that return Status or Result do not throw. Constructors from names and `attention`
-// throw quatt::Error.
+// Errors: functions that return Status or Result do not throw; constructors from names, and
+// `attention`, throw quatt::Error. `explain` and `operator<<` write the message instead.
 #pragma once
 #if __cplusplus <= 201703L
 #error "quatt/attention.hpp needs C++20 (-std=c++20); quatt/quatt.h takes C99 and C++11"
@@ -22,10 +23,11 @@
 
 namespace quatt {
 
+// A description, not a handle: any GPU can be asked about on any machine.
 struct Device : quatt_device {
     Device(const quatt_device& d) : quatt_device(d) {}
 
-    // cpu, reference, emulate, cuda[:N], simt:ARCH, emu:ARCH[:N]
+    // cpu, reference, emulate, cuda[:N], simt:ARCH, emu:ARCH[:N]; else throws quatt::Error.
     Device(const std::string& name) : quatt_device{} {
         if (const quatt_status s =
                 quatt_device_init_sized(this, sizeof(quatt_device), name.c_str());
@@ -36,17 +38,19 @@ struct Device : quatt_device {
     Device(const char* name) : Device(std::string(name)) {}
 };
 
+// Tensors of a call, all absent at first.
 struct Tensors : quatt_tensors {
     Tensors() : quatt_tensors{} { struct_size = sizeof(quatt_tensors); }
 };
 
-// quatt_problem with the usual defaults: softmax_scale = 1/sqrt(D) where q is given.
+// What is asked for: recipe bf16, no mask, everything else absent, until it is set.
 struct Problem : quatt_problem {
     Problem() : quatt_problem{} {
         quatt_problem_init_sized(this, sizeof(quatt_problem), sizeof(quatt_recipe),
                                  sizeof(quatt_tensors));
     }
 
+    // softmax_scale is 1/sqrt(D), D the last extent of q.
     Problem(const Recipe& r, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out)
         : Problem() {
         recipe = r;
@@ -91,12 +95,15 @@ std::string text_of(Call&& call) {
 }
 }  // namespace detail
 
+// Whether the device takes the problem, by which kernel, and with how much workspace; else all
+// reasons, one a line.
 [[nodiscard]] inline Result<PlanInfo> query(const Problem& problem, const Device& device) {
     PlanInfo info;
     const quatt_status s = quatt_query(&problem, &device, &info);
     return s == QUATT_OK ? Result<PlanInfo>(info) : Result<PlanInfo>(Status::from_c(s));
 }
 
+// The decision for each kernel of the support table, as text.
 [[nodiscard]] inline std::string explain(const Problem& problem, const Device& device) {
     return detail::text_of([&](char* t, std::size_t n, std::size_t* needed) {
         return quatt_explain(&problem, &device, t, n, needed);
@@ -125,6 +132,9 @@ public:
     }
     [[nodiscard]] std::size_t workspace_bytes() const { return info().workspace_bytes; }
 
+    // `tensors` in the layouts of the plan's problem. The workspace is memory of the device, as
+    // long as workspace_bytes() and aligned as info() say, of one run at a time. On a GPU it
+    // returns when all is launched on the CUDA stream, else when it is done.
     [[nodiscard]] Status run(const quatt_tensors& tensors, std::span<std::byte> workspace,
                              void* stream = nullptr) const {
         return Status::from_c(

@@ -1,4 +1,5 @@
-// Recipes as C++ values (docs/recipes.md gives their formulas).
+// Recipes as C++ values: named ones, and what of their fields is changed (docs/recipes.md gives
+// formulas and sources).
 #pragma once
 #include <quatt/quatt.h>
 #include <quatt/status.hpp>
@@ -23,6 +24,7 @@ struct Recipe : quatt_recipe {
         }
     }
 
+    // Of all named recipes.
     static std::vector<std::string> names() {
         std::vector<std::string> all;
         all.reserve(static_cast<std::size_t>(quatt_recipe_count()));
