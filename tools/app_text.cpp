@@ -57,7 +57,8 @@ std::string full_name(const CLI::App& app) {
 std::string usage_of(const CLI::App& app) {
     std::string out;
     for (const CLI::Option* option : positionals_of(app)) {
-        out += option->get_type_name() + " ";
+        const std::string name = option->get_type_name();
+        out += (option->get_required() ? name : "[" + name + "]") + " ";
     }
     return out + (commands_of(app).empty() ? "[options]" : "COMMAND [options]");
 }
@@ -127,44 +128,25 @@ private:
 
 // --- Completion -------------------------------------------------------------------------------
 
-// What a flag takes: nothing, one of some words, a file, or something that nobody can complete.
+// What a flag takes: nothing, one or several of some words, a file, or what nobody can complete.
 struct Value {
-    enum class Kind { kNone, kWords, kFile, kOther } kind = Kind::kNone;
+    enum class Kind { kNone, kWords, kList, kFile, kOther } kind = Kind::kNone;
     std::vector<std::string> words;
 };
 
-// The name of a flag's type says what its values are.
-Value value_of(const CLI::Option& option) {
+Value value_of(const CLI::Option& option, const Completions& completions) {
     const std::string type = option.get_type_name();
-    if (type.empty()) {
-        return {};
+    if (const auto found = completions.find(&option); found != completions.end()) {
+        return {.kind = found->second.is_list ? Value::Kind::kList : Value::Kind::kWords,
+                .words = found->second.words};
     }
-    if (type.find("FILE") != std::string::npos || type.find(".safetensors") != std::string::npos ||
-        type.find(".json") != std::string::npos) {
-        return {Value::Kind::kFile, {}};
-    }
-    Value value{Value::Kind::kWords, {}};
-    if (type == "R") {
-        for (std::int32_t i = 0; i < quatt_recipe_count(); ++i) {
-            value.words.emplace_back(quatt_recipe_name(i));
-        }
-    } else if (type == "D") {
-        value.words = {"cpu", "reference", "emulate", "cuda", "simt:sm_90"};
-    } else if (type == "K") {
-        for (std::int32_t i = 0; i < quatt_kernel_count(); ++i) {
-            quatt_kernel_info info{};
-            info.struct_size = sizeof(info);
-            if (quatt_kernel_get_info(i, &info) == QUATT_OK &&
-                std::ranges::find(value.words, info.name) == value.words.end()) {
-                value.words.emplace_back(info.name);
-            }
-        }
-    } else if (type == "SHELL") {
-        value.words.assign(kShells.begin(), kShells.end());
-    } else {
-        value.kind = Value::Kind::kOther;
-    }
-    return value;
+    const bool is_file = type.find("FILE") != std::string::npos ||
+                         type.find(".safetensors") != std::string::npos ||
+                         type.find(".json") != std::string::npos;
+    return {.kind = type.empty() ? Value::Kind::kNone
+                    : is_file    ? Value::Kind::kFile
+                                 : Value::Kind::kOther,
+            .words = {}};
 }
 
 std::string header(std::string_view mark, std::string_view shell) {
@@ -181,15 +163,15 @@ std::vector<std::string> all_names(const CLI::App& app) {
 }
 
 // What may stand where no flag's value is due.
-Value positional_of(const CLI::App& app) {
+Value positional_of(const CLI::App& app, const Completions& completions) {
     const Options positionals = positionals_of(app);
-    return positionals.empty() ? Value{} : value_of(*positionals.front());
+    return positionals.empty() ? Value{} : value_of(*positionals.front(), completions);
 }
 
-std::string bash_case(const CLI::App& command) {
+std::string bash_case(const CLI::App& command, const Completions& completions) {
     std::string out = "        " + command.get_name() + ")\n            case \"$previous\" in\n";
     for (const CLI::Option* option : flags_of(command)) {
-        const Value value = value_of(*option);
+        const Value value = value_of(*option, completions);
         if (value.kind == Value::Kind::kNone) {
             continue;
         }
@@ -198,12 +180,14 @@ std::string bash_case(const CLI::App& command) {
             out += "compopt -o default; return";
         } else if (value.kind == Value::Kind::kWords) {
             out += "words=\"" + join(value.words, " ") + "\"";
+        } else if (value.kind == Value::Kind::kList) {
+            out += "_quatt_list " + join(value.words, " ");
         } else {
             out += "return";
         }
         out += " ;;\n";
     }
-    const Value positional = positional_of(command);
+    const Value positional = positional_of(command, completions);
     out += "                *)\n";
     if (positional.kind == Value::Kind::kFile) {
         out += "                    [[ $current == -* ]] || { compopt -o default; return; }\n";
@@ -213,14 +197,23 @@ std::string bash_case(const CLI::App& command) {
            "\" ;;\n            esac ;;\n";
 }
 
-std::string bash_script(const CLI::App& program) {
+std::string bash_script(const CLI::App& program, const Completions& completions) {
     std::string names;
     std::string cases;
     for (const CLI::App* command : commands_of(program)) {
         names += command->get_name() + " ";
-        cases += bash_case(*command);
+        cases += bash_case(*command, completions);
     }
     return header("#", "bash") +
+           "# Sets words to the last entry of a list that is being typed: what is before its last "
+           "comma stays.\n"
+           "_quatt_list() {\n"
+           "    local before=\"\" word\n"
+           "    [[ $current != *,* ]] || before=\"${current%,*},\"\n"
+           "    for word in \"$@\"; do\n"
+           "        [[ ,$before == *,$word,* ]] || words+=\"$before$word \"\n"
+           "    done\n"
+           "}\n"
            "_quatt() {\n"
            "    local current=\"$2\" previous=\"$3\" words=\"\"\n"
            "    COMPREPLY=()\n"
@@ -255,27 +248,31 @@ std::string zsh_quoted(std::string_view text) {
 }
 
 // ":TYPE:what completes it" of _arguments, or "".
-std::string zsh_value(const CLI::Option& option) {
-    const Value value = value_of(option);
+std::string zsh_value(const CLI::Option& option, const Completions& completions) {
+    const Value value = value_of(option, completions);
     const std::string type = escaped(option.get_type_name(), ":[]");
     switch (value.kind) {
         case Value::Kind::kNone:
             return "";
         case Value::Kind::kFile:
             return ":" + type + ":_files";
-        case Value::Kind::kWords: {
+        case Value::Kind::kWords:
+        case Value::Kind::kList: {
             std::vector<std::string> words;
             for (const std::string& word : value.words) {
                 words.push_back(escaped(word, ":"));
             }
-            return ":" + type + ":(" + join(words, " ") + ")";
+            const std::string all = join(words, " ");
+            return ":" + type +
+                   (value.kind == Value::Kind::kList ? ":_values -s , entry " + all
+                                                     : ":(" + all + ")");
         }
         default:
             return ":" + type + ": ";
     }
 }
 
-std::string zsh_arguments(const CLI::App& app) {
+std::string zsh_arguments(const CLI::App& app, const Completions& completions) {
     std::string out = "_arguments";
     for (const CLI::Option* option : flags_of(app)) {
         const std::vector<std::string> names = names_of(*option);
@@ -289,26 +286,26 @@ std::string zsh_arguments(const CLI::App& app) {
             spec += name;
             spec += text;
             for (int i = 0; i < values; ++i) {
-                spec += zsh_value(*option);
+                spec += zsh_value(*option, completions);
             }
             out += " \\\n                " + zsh_quoted(spec);
         }
     }
     for (const CLI::Option* option : positionals_of(app)) {
-        out += " \\\n                " + zsh_quoted(zsh_value(*option));
+        out += " \\\n                " + zsh_quoted(zsh_value(*option, completions));
     }
     return out;
 }
 
-std::string zsh_script(const CLI::App& program) {
+std::string zsh_script(const CLI::App& program, const Completions& completions) {
     std::string names;
     std::string cases;
     for (const CLI::App* command : commands_of(program)) {
         names += "            " +
                  zsh_quoted(escaped(command->get_name(), ":") + ":" + command->get_description()) +
                  "\n";
-        cases += "        " + command->get_name() + ")\n            " + zsh_arguments(*command) +
-                 " ;;\n";
+        cases += "        " + command->get_name() + ")\n            " +
+                 zsh_arguments(*command, completions) + " ;;\n";
     }
     return "#compdef quatt\n" + header("#", "zsh") +
            "_quatt() {\n"
@@ -318,7 +315,7 @@ std::string zsh_script(const CLI::App& program) {
            "        )\n"
            "        _describe -t commands command commands\n"
            "        [[ $words[2] != -* ]] || " +
-           zsh_arguments(program) +
+           zsh_arguments(program, completions) +
            "\n"
            "        return\n"
            "    fi\n"
@@ -342,8 +339,8 @@ std::string fish_quoted(std::string_view text) {
 }
 
 // The rest of a `complete` line: what follows the flag or the command.
-std::string fish_value(const CLI::Option& option) {
-    const Value value = value_of(option);
+std::string fish_value(const CLI::Option& option, const Completions& completions) {
+    const Value value = value_of(option, completions);
     switch (value.kind) {
         case Value::Kind::kNone:
             return "";
@@ -351,12 +348,15 @@ std::string fish_value(const CLI::Option& option) {
             return " -r -F";
         case Value::Kind::kWords:
             return " -x -a " + fish_quoted(join(value.words, " "));
+        case Value::Kind::kList:
+            return " -x -a " + fish_quoted("(__fish_append , " + join(value.words, " ") + ")");
         default:
             return " -x";
     }
 }
 
-std::string fish_flags(const CLI::App& app, const std::string& condition) {
+std::string fish_flags(const CLI::App& app, const Completions& completions,
+                       const std::string& condition) {
     std::string out;
     for (const CLI::Option* option : flags_of(app)) {
         out += "complete -c quatt -n " + condition;
@@ -366,14 +366,15 @@ std::string fish_flags(const CLI::App& app, const std::string& condition) {
         for (const std::string& name : option->get_lnames()) {
             out += " -l " + name;
         }
-        out += fish_value(*option) + " -d " + fish_quoted(option->get_description()) + "\n";
+        out += fish_value(*option, completions) + " -d " + fish_quoted(option->get_description()) +
+               "\n";
     }
     return out;
 }
 
-std::string fish_script(const CLI::App& program) {
+std::string fish_script(const CLI::App& program, const Completions& completions) {
     std::string out = header("#", "fish") + "complete -c quatt -f\n" +
-                      fish_flags(program, "__fish_use_subcommand");
+                      fish_flags(program, completions, "__fish_use_subcommand");
     for (const CLI::App* command : commands_of(program)) {
         out += "complete -c quatt -n __fish_use_subcommand -a " + command->get_name() + " -d " +
                fish_quoted(command->get_description()) + "\n";
@@ -381,8 +382,8 @@ std::string fish_script(const CLI::App& program) {
     for (const CLI::App* command : commands_of(program)) {
         const std::string condition =
             fish_quoted("__fish_seen_subcommand_from " + command->get_name());
-        out += fish_flags(*command, condition);
-        const Value positional = positional_of(*command);
+        out += fish_flags(*command, completions, condition);
+        const Value positional = positional_of(*command, completions);
         if (positional.kind == Value::Kind::kFile) {
             out += "complete -c quatt -n " + condition + " -F\n";
         } else if (positional.kind == Value::Kind::kWords) {
@@ -447,15 +448,16 @@ std::shared_ptr<CLI::FormatterBase> help_formatter() {
     return std::make_shared<Help>();
 }
 
-std::string completion_script(const CLI::App& program, std::string_view shell) {
+std::string completion_script(const CLI::App& program, const Completions& completions,
+                              std::string_view shell) {
     if (shell == "bash") {
-        return bash_script(program);
+        return bash_script(program, completions);
     }
     if (shell == "zsh") {
-        return zsh_script(program);
+        return zsh_script(program, completions);
     }
     if (shell == "fish") {
-        return fish_script(program);
+        return fish_script(program, completions);
     }
     throw std::logic_error("no completion for this shell");
 }

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "bench_device.hpp"
-#include "convert.hpp"
+#include "elements.hpp"
 #include "files.hpp"
 #include "layer.hpp"
 #include "output.hpp"
@@ -156,8 +156,9 @@ private:
         const BenchShape& shape = result_.shape;
         const std::int64_t count = std::min(shape.tokens, kCheckedRows);
         const auto channels = static_cast<std::size_t>(shape.heads * shape.head_dim);
-        return {count, static_cast<std::size_t>(shape.tokens - count) * channels,
-                static_cast<std::size_t>(count) * channels};
+        return {.count = count,
+                .skipped = static_cast<std::size_t>(shape.tokens - count) * channels,
+                .size = static_cast<std::size_t>(count) * channels};
     }
 
     [[nodiscard]] std::vector<float> exact_rows(const Sample& sample) const {
@@ -270,7 +271,7 @@ Spread spread_of(std::vector<double> ms) {
         const std::size_t above = std::min(below + 1, ms.size() - 1);
         return ms[below] + (place - static_cast<double>(below)) * (ms[above] - ms[below]);
     };
-    return {at(0.5), at(0.25), at(0.75), ms.front()};
+    return {.median = at(0.5), .q1 = at(0.25), .q3 = at(0.75), .lowest = ms.front()};
 }
 
 std::string BenchResult::title() const {
@@ -324,7 +325,7 @@ int run_bench(const BenchOptions& options) {
     const std::unique_ptr<BenchDevice> where = bench_device(device);
     const bool to_file = !options.json.empty() && options.json != "-";
     if (to_file) {
-        probe_file(options.json);
+        probe_file(options.json, options.force);
     }
     // What the device refuses is said before anything is measured.
     std::vector<std::vector<Call>> calls;
@@ -352,9 +353,8 @@ int run_bench(const BenchOptions& options) {
     }
     print(bench_text(results, options, where->gpu()));
     if (to_file) {
-        const std::string json = bench_json(results, options, where->gpu());
-        const std::span<const std::byte> piece = std::as_bytes(std::span(json));
-        write_file(options.json, std::span(&piece, 1));
+        print(write_text_file(options.json, bench_json(results, options, where->gpu()),
+                              options.force));
     }
     return kExitOk;
 }

@@ -23,7 +23,10 @@ Timings bench_timings(const Json& json) {
         timings.where += ", " + machine->at("gpu").get<std::string>();
     }
     for (const Json& r : json.at("results")) {
-        timings.rows.push_back({r.at("name"), r.at("median_ms"), r.at("q1_ms"), r.at("q3_ms")});
+        timings.rows.push_back({.name = r.at("name"),
+                                .median = r.at("median_ms"),
+                                .q1 = r.at("q1_ms"),
+                                .q3 = r.at("q3_ms")});
     }
     return timings;
 }
@@ -34,9 +37,11 @@ Timings peers_timings(const Json& json) {
         for (const auto& [candidate, times] : shape.at("candidates").items()) {
             for (const std::string what : {"call", "kernel"}) {
                 if (const auto ms = times.find(what + "_ms"); ms != times.end()) {
-                    timings.rows.push_back(
-                        {shape.at("name").get<std::string>() + " " + candidate + ", " + what,
-                         ms->at("median"), ms->at("q1"), ms->at("q3")});
+                    timings.rows.push_back({.name = shape.at("name").get<std::string>() + " " +
+                                                    candidate + ", " + what,
+                                            .median = ms->at("median"),
+                                            .q1 = ms->at("q1"),
+                                            .q3 = ms->at("q3")});
                 }
             }
         }

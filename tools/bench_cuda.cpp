@@ -21,6 +21,37 @@ void check(cudaError_t error, const std::string& call) {
     }
 }
 
+std::string cuda_version(int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// Throws where there is no such GPU, in words of this machine and not of CUDA's error numbers.
+void require_gpu(std::int32_t ordinal) {
+    int driver = 0;
+    int runtime = 0;
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        throw Error("bench on a GPU needs an NVIDIA driver, and there is none here");
+    }
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaErrorInsufficientDriver) {
+        throw Error("bench on a GPU needs a driver for CUDA " + cuda_version(runtime) +
+                    ", with which quatt was built; the driver here is for CUDA " +
+                    cuda_version(driver));
+    }
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+        throw Error("bench on a GPU needs one; the NVIDIA driver here finds none");
+    }
+    check(error, "cudaGetDeviceCount");
+    if (ordinal >= count) {
+        throw Error("GPU " + std::to_string(ordinal) + " is not here; " +
+                    (count == 1 ? "there is GPU 0 only"
+                                : "there are GPUs 0 to " + std::to_string(count - 1)));
+    }
+}
+
 // Nothing is left to do where this fails: the error is an earlier call's, which was checked.
 template <auto kFree>
 struct Freed {
@@ -64,6 +95,7 @@ private:
 class CudaDevice final : public BenchDevice {
 public:
     explicit CudaDevice(std::int32_t ordinal) {
+        require_gpu(ordinal);
         check(cudaSetDevice(ordinal), "cudaSetDevice(" + std::to_string(ordinal) + ")");
         cudaDeviceProp properties{};
         check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");

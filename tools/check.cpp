@@ -55,6 +55,12 @@ std::vector<std::int64_t> choose_rows(const LayerInput& layer, std::int64_t want
     return chosen;
 }
 
+// A row of a head.
+struct Row {
+    std::int64_t item = 0;
+    std::int64_t token = 0;
+};
+
 // Results of some heads: out [.., heads, dim_v], lse and light_mass, contiguous.
 // NOTE: the memory is not touched here, so rows that nobody computes take none.
 class Results {
@@ -94,9 +100,8 @@ public:
     }
 
     // One row of one head, as floats.
-    void load(std::int64_t item, std::int64_t token, std::int64_t head,
-              std::vector<float>& to) const {
-        const std::int64_t at = ((item * tokens_ + token) * heads_ + head) * dim_;
+    void load(const Row& row, std::int64_t head, std::vector<float>& to) const {
+        const std::int64_t at = ((row.item * tokens_ + row.token) * heads_ + head) * dim_;
         to.resize(static_cast<std::size_t>(dim_));
         const auto bytes = static_cast<std::int64_t>(quatt_dtype_bytes(dtype_));
         if (quatt_convert(to.data(), QUATT_F32, out_.get() + at * bytes, dtype_, dim_) !=
@@ -104,18 +109,18 @@ public:
             throw Error(quatt_last_error());
         }
     }
-    [[nodiscard]] double lse(std::int64_t item, std::int64_t token, std::int64_t head) const {
-        return lse_[row(item, token, head)];
+    [[nodiscard]] double lse(const Row& row, std::int64_t head) const {
+        return lse_[index_of(row, head)];
     }
-    [[nodiscard]] double light(std::int64_t item, std::int64_t token, std::int64_t head) const {
-        return light_[row(item, token, head)];
+    [[nodiscard]] double light(const Row& row, std::int64_t head) const {
+        return light_[index_of(row, head)];
     }
     [[nodiscard]] std::int64_t items() const { return items_; }
     [[nodiscard]] std::int64_t heads() const { return heads_; }
 
 private:
-    [[nodiscard]] std::size_t row(std::int64_t item, std::int64_t token, std::int64_t head) const {
-        return static_cast<std::size_t>((item * heads_ + head) * tokens_ + token);
+    [[nodiscard]] std::size_t index_of(const Row& row, std::int64_t head) const {
+        return static_cast<std::size_t>((row.item * heads_ + head) * tokens_ + row.token);
     }
 
     std::int64_t items_, tokens_, heads_, dim_;
@@ -137,10 +142,30 @@ double relative(double error2, double reference2) {
     return error2 == 0.0 ? 0.0 : std::sqrt(error2 / reference2);
 }
 
-// Appends the error of each row to `row_errors`.
-HeadErrors compare(const Results& result, const Results& reference,
-                   std::span<const std::int64_t> rows, std::int64_t head,
-                   std::vector<double>& row_errors) {
+// The rows of one head whose exact result is finite: to the others nothing can be close.
+std::vector<Row> comparable_rows(const Results& reference, std::span<const std::int64_t> tokens,
+                                 std::int64_t head) {
+    std::vector<Row> rows;
+    std::vector<float> r;
+    for (std::int64_t item = 0; item < reference.items(); ++item) {
+        for (const std::int64_t token : tokens) {
+            const Row row{.item = item, .token = token};
+            reference.load(row, head, r);
+            if (std::ranges::all_of(r, [](float x) { return std::isfinite(x); })) {
+                rows.push_back(row);
+            }
+        }
+    }
+    return rows;
+}
+
+// Appends the error of each row to `row_errors`. NaN where there are no rows.
+HeadErrors compare(const Results& result, const Results& reference, std::span<const Row> rows,
+                   std::int64_t head, std::vector<double>& row_errors) {
+    if (rows.empty()) {
+        constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+        return {.rel_l2 = kNone, .cosine = kNone, .max_error = kNone, .lse_error = kNone};
+    }
     HeadErrors e;
     double error2 = 0.0;
     double result2 = 0.0;
@@ -148,28 +173,26 @@ HeadErrors compare(const Results& result, const Results& reference,
     double dot = 0.0;
     std::vector<float> o;
     std::vector<float> r;
-    for (std::int64_t item = 0; item < reference.items(); ++item) {
-        for (const std::int64_t token : rows) {
-            result.load(item, token, head, o);
-            reference.load(item, token, head, r);
-            double row_error2 = 0.0;
-            double row_reference2 = 0.0;
-            for (std::size_t c = 0; c < r.size(); ++c) {
-                const double x = o[c];
-                const double y = r[c];
-                row_error2 += (x - y) * (x - y);
-                result2 += x * x;
-                row_reference2 += y * y;
-                dot += x * y;
-                e.max_error = larger(e.max_error, std::fabs(x - y));
-            }
-            error2 += row_error2;
-            reference2 += row_reference2;
-            row_errors.push_back(relative(row_error2, row_reference2));
-            const double a = result.lse(item, token, head);
-            const double b = reference.lse(item, token, head);
-            e.lse_error = larger(e.lse_error, a == b ? 0.0 : std::fabs(a - b));
+    for (const Row& row : rows) {
+        result.load(row, head, o);
+        reference.load(row, head, r);
+        double row_error2 = 0.0;
+        double row_reference2 = 0.0;
+        for (std::size_t c = 0; c < r.size(); ++c) {
+            const double x = o[c];
+            const double y = r[c];
+            row_error2 += (x - y) * (x - y);
+            result2 += x * x;
+            row_reference2 += y * y;
+            dot += x * y;
+            e.max_error = larger(e.max_error, std::fabs(x - y));
         }
+        error2 += row_error2;
+        reference2 += row_reference2;
+        row_errors.push_back(relative(row_error2, row_reference2));
+        const double a = result.lse(row, head);
+        const double b = reference.lse(row, head);
+        e.lse_error = larger(e.lse_error, a == b ? 0.0 : std::fabs(a - b));
     }
     e.rel_l2 = relative(error2, reference2);
     e.cosine = result2 == 0.0 && reference2 == 0.0 ? 1.0
@@ -179,38 +202,35 @@ HeadErrors compare(const Results& result, const Results& reference,
     return e;
 }
 
-bool all_zero(const Results& reference, std::span<const std::int64_t> rows, std::int64_t head) {
+ExactHead exact_head(const Results& reference, std::span<const Row> rows, std::int64_t head) {
+    ExactHead exact;
+    exact.rows = static_cast<std::int64_t>(rows.size());
     std::vector<float> r;
-    for (std::int64_t item = 0; item < reference.items(); ++item) {
-        for (const std::int64_t token : rows) {
-            reference.load(item, token, head, r);
-            if (std::ranges::any_of(r, [](float value) { return value != 0.0F; })) {
-                return false;
-            }
+    double squares = 0.0;
+    double light = 0.0;
+    for (const Row& row : rows) {
+        reference.load(row, head, r);
+        for (const float x : r) {
+            squares += double{x} * x;
+            exact.largest = std::max(exact.largest, std::fabs(double{x}));
         }
+        const double share = reference.light(row, head);
+        light += share;
+        exact.light.max = larger(exact.light.max, share);
     }
-    return true;
-}
-
-LightMass light_mass(const Results& reference, std::span<const std::int64_t> rows,
-                     std::int64_t head) {
-    LightMass mass;
-    for (std::int64_t item = 0; item < reference.items(); ++item) {
-        for (const std::int64_t token : rows) {
-            const double share = reference.light(item, token, head);
-            mass.mean += share;
-            mass.max = larger(mass.max, share);
-        }
+    if (!rows.empty()) {
+        const auto count = static_cast<double>(rows.size());
+        exact.rms = std::sqrt(squares / (count * static_cast<double>(r.size())));
+        exact.light.mean = light / count;
     }
-    mass.mean /= static_cast<double>(rows.size()) * static_cast<double>(reference.items());
-    return mass;
+    return exact;
 }
 
 // One layer, ready to be measured: everything that can be refused has been looked at.
 class LayerCheck {
 public:
     LayerCheck(const SafetensorsFile& file, const std::string& name, const CheckOptions& options)
-        : input_(file, name, options.problem.sink),
+        : input_(file, name, options.problem),
           semantics_(resolve_semantics(file, input_, options.problem)),
           options_(options),
           device_(host_device("check", options.problem.device)),
@@ -220,7 +240,7 @@ public:
             attach_layout(problem.tensors);
             Result<PlanInfo> plan = query(problem, device_);
             if (!plan.ok()) {
-                throw_status(input_.where() + ": recipe " + recipe, plan.status());
+                input_.refused(plan.status(), "recipe " + recipe);
             }
             plans_.push_back(*plan);
         }
@@ -247,6 +267,9 @@ public:
         for (std::size_t i = 0; i < result.recipes.size(); ++i) {
             result.recipes[i].rows = RowErrors::of(std::exchange(row_errors_[i], {}));
         }
+        if (const std::string note = left_out_note(result); !note.empty()) {
+            result.notes.push_back(note);
+        }
         return result;
     }
 
@@ -259,11 +282,26 @@ private:
         t.out = quatt_tensor_contiguous(nullptr, out_dtype_, 4 - skip, shape + skip);
     }
 
+    static std::string left_out_note(const LayerResult& layer) {
+        std::int64_t rows = 0;
+        std::int64_t heads = 0;
+        for (const ExactHead& head : layer.exact) {
+            rows += layer.rows_compared - head.rows;
+            heads += head.rows < layer.rows_compared ? 1 : 0;
+        }
+        return rows == 0
+                   ? ""
+                   : "left out of the comparison, because their exact result is not finite: " +
+                         std::to_string(rows) + (rows == 1 ? " row in " : " rows in ") +
+                         std::to_string(heads) + (heads == 1 ? " head" : " heads");
+    }
+
     [[nodiscard]] LayerResult describe() const {
         LayerResult r;
         r.name = input_.name();
         r.shape_text = input_.shape_text();
         r.packed = input_.packed();
+        r.layout = input_.layout();
         r.batch = r.packed ? 1 : input_.tensors().q.extent[0];
         r.segments = static_cast<std::int64_t>(input_.segments().size());
         r.tokens_q = input_.tokens_q();
@@ -295,9 +333,10 @@ private:
         Results reference(input_, part, QUATT_F32);
         reference.attach(exact.tensors, true);
         attend(exact, "reference");
+        std::vector<std::vector<Row>> rows;  // [head]
         for (std::int64_t head = 0; head < reference.heads(); ++head) {
-            layer.light.push_back(light_mass(reference, rows_, head));
-            layer.zero_reference = layer.zero_reference && all_zero(reference, rows_, head);
+            rows.push_back(comparable_rows(reference, rows_, head));
+            layer.exact.push_back(exact_head(reference, rows.back(), head));
         }
         progress.advance();
 
@@ -315,7 +354,8 @@ private:
                 std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
                     .count();
             for (std::int64_t head = 0; head < reference.heads(); ++head) {
-                recipe.heads.push_back(compare(result, reference, rows_, head, row_errors_[i]));
+                recipe.heads.push_back(compare(
+                    result, reference, rows[static_cast<std::size_t>(head)], head, row_errors_[i]));
             }
             progress.advance();
         }
@@ -323,7 +363,7 @@ private:
 
     void attend(const Problem& problem, const Device& device) const {
         if (const quatt_status s = quatt_attention(&problem, &device); s != QUATT_OK) {
-            throw_status(input_.where(), Status::from_c(s));
+            input_.refused(Status::from_c(s));
         }
     }
 
@@ -359,7 +399,7 @@ std::vector<std::string> chosen_layers(const SafetensorsFile& file, const CheckO
 
 // The reasons of an error, without the place that stands in front of each line.
 FailedLayer failed_layer(const SafetensorsFile& file, const std::string& name, const Error& error) {
-    FailedLayer failed{name, {}};
+    FailedLayer failed{.name = name, .reasons = {}};
     for (std::string line : split(error.what(), '\n')) {
         for (const std::string& where : {layer_where(file, name), layer_where(file, "")}) {
             if (line.starts_with(where + ": ")) {
@@ -400,9 +440,9 @@ std::string utc_now() {
     return text.data();
 }
 
-void write_text_file(const std::string& path, const std::string& text) {
-    const std::span<const std::byte> piece = std::as_bytes(std::span(text));
-    write_file(path, std::span(&piece, 1));
+// Where a file is or will be, however it is named.
+std::filesystem::path place_of(const std::string& path) {
+    return std::filesystem::weakly_canonical(behind_links(path));
 }
 
 // Faults of the command line, and files that could not be written: found before the work.
@@ -414,22 +454,18 @@ void check_outputs(const CheckOptions& options) {
     if (!options.report.empty()) {
         outputs.push_back(options.report);
     }
-    if (options.report == "-") {
-        throw UsageError("--report is '-'; allowed is the name of a file");
-    }
     for (const std::string& path : outputs) {
         if (same_file(options.input, path)) {
             throw UsageError("the output " + in_quotes(path) + " is the input file");
         }
     }
     if (outputs.size() == 2 &&
-        (same_file(outputs[0], outputs[1]) || std::filesystem::weakly_canonical(outputs[0]) ==
-                                                  std::filesystem::weakly_canonical(outputs[1]))) {
+        (same_file(outputs[0], outputs[1]) || place_of(outputs[0]) == place_of(outputs[1]))) {
         throw UsageError("--json and --report are both " + in_quotes(outputs[0]) +
                          "; allowed are two files");
     }
     for (const std::string& path : outputs) {
-        probe_file(path);
+        probe_file(path, options.force);
     }
 }
 
@@ -442,6 +478,7 @@ double RowErrors::edge(std::size_t index) {
 RowErrors RowErrors::of(std::vector<double> errors) {
     RowErrors all;
     if (errors.empty()) {
+        all.median = all.p95 = all.max = std::numeric_limits<double>::quiet_NaN();
         return all;
     }
     std::array<double, kEdges> edges{};
@@ -467,7 +504,7 @@ RowErrors RowErrors::of(std::vector<double> errors) {
 }
 
 HeadErrors RecipeResult::over_heads() const {
-    HeadErrors all{0.0, 0.0, 0.0, 0.0};
+    HeadErrors all{.rel_l2 = 0.0, .cosine = 0.0, .max_error = 0.0, .lse_error = 0.0};
     for (const HeadErrors& head : heads) {
         all.rel_l2 += head.rel_l2 / static_cast<double>(heads.size());
         all.cosine += head.cosine / static_cast<double>(heads.size());
@@ -489,6 +526,20 @@ std::vector<std::size_t> RecipeResult::worst_heads() const {
     return order;
 }
 
+ExactHead LayerResult::exact_over_heads() const {
+    ExactHead all;
+    double squares = 0.0;
+    for (const ExactHead& head : exact) {
+        all.rows += head.rows;
+        squares += head.rms * head.rms * static_cast<double>(head.rows);
+        all.largest = std::max(all.largest, head.largest);
+        all.light.max = std::max(all.light.max, head.light.max);
+        all.light.mean += head.light.mean / static_cast<double>(exact.size());
+    }
+    all.rms = all.rows > 0 ? std::sqrt(squares / static_cast<double>(all.rows)) : 0.0;
+    return all;
+}
+
 int run_check(const CheckOptions& options) {
     if (host_device("check", options.problem.device).backend == QUATT_BACKEND_REFERENCE) {
         throw UsageError(
@@ -503,7 +554,8 @@ int run_check(const CheckOptions& options) {
                        .device = options.problem.device,
                        .seed = options.seed,
                        .rows_asked = options.rows,
-                       .bound = options.bound,
+                       .bound = options.bound.value_or(kUsualBound),
+                       .is_usual_bound = !options.bound.has_value(),
                        .notes = {},
                        .layers = {},
                        .failed = {}};
@@ -534,18 +586,18 @@ int run_check(const CheckOptions& options) {
     if (report.layers.empty()) {
         throw failure_of(file, report.failed);
     }
+    file.check_unchanged();
     const bool print_json = options.json == "-";
     print(print_json ? check_json(report) : check_text(report));
+    const auto write = [&](const std::string& path, const std::string& text) {
+        const std::string wrote = write_text_file(path, text, options.force);
+        print(print_json ? "" : wrote);
+    };
     if (!options.json.empty() && !print_json) {
-        write_text_file(options.json, check_json(report));
+        write(options.json, check_json(report));
     }
     if (!options.report.empty()) {
-        const std::string html = check_html(report);
-        write_text_file(options.report, html);
-        if (!print_json) {
-            print("wrote " + printable(options.report, 200) + " (" +
-                  format_fixed(static_cast<double>(html.size()) / 1000.0, 0) + " kB)\n");
-        }
+        write(options.report, check_html(report));
     }
     if (!report.failed.empty()) {
         throw failure_of(file, report.failed);  // the results are out; the status is a failure

@@ -61,6 +61,14 @@ struct LightMass {
     double max = 0.0;
 };
 
+// What is known of a head's exact result, over the rows compared where that is finite.
+struct ExactHead {
+    std::int64_t rows = 0;
+    double rms = 0.0;
+    double largest = 0.0;  // |x| of an element
+    LightMass light;
+};
+
 struct LayerResult {
     std::string name;
     std::string shape_text;
@@ -72,14 +80,18 @@ struct LayerResult {
     std::int64_t head_dim = 0;
     std::int64_t head_dim_v = 0;
     bool packed = false;
+    Layout layout = Layout::kTokensFirst;
     Semantics semantics;
     std::vector<std::string> notes;
     bool finite_inputs = true;
-    bool zero_reference = true;  // in all rows compared: there is nothing to be close to
-    std::int64_t rows_compared = 0;
-    std::vector<LightMass> light;  // [query head]
+    std::int64_t rows_compared = 0;  // in each head, less those that ExactHead::rows leaves out
+    std::vector<ExactHead> exact;    // [query head]
     InputStats inputs;
     std::vector<RecipeResult> recipes;
+
+    [[nodiscard]] std::size_t heads() const noexcept { return exact.size(); }
+    // Of all heads.
+    [[nodiscard]] ExactHead exact_over_heads() const;
 };
 
 struct Recommendation {
@@ -90,6 +102,10 @@ struct Recommendation {
 };
 // Dearer recipes have larger numbers, equally dear ones the same.
 [[nodiscard]] int cost_of(std::string_view recipe);
+// What a recipe does, for readers who never saw its name; "" where that is not known here.
+[[nodiscard]] std::string_view about_recipe(std::string_view recipe);
+
+inline constexpr double kUsualBound = 0.06;
 
 // The cheapest recipe that stays below `bound` in every head, if there is one.
 [[nodiscard]] Recommendation recommend(const LayerResult& layer, double bound);
@@ -108,6 +124,7 @@ struct CheckReport {
     std::uint64_t seed = 0;
     std::int64_t rows_asked = 0;
     double bound = 0.0;
+    bool is_usual_bound = true;
     std::vector<std::string> notes;  // on the file
     std::vector<LayerResult> layers;
     std::vector<FailedLayer> failed;

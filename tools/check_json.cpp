@@ -56,10 +56,10 @@ Json errors_of(const HeadErrors& errors) {
 }
 
 Json recipe_of(const RecipeResult& recipe) {
-    Json json = {{"recipe", recipe.recipe},          {"cost", cost_of(recipe.recipe)},
-                 {"kernel", recipe.plan.kernel},     {"key_tile", recipe.plan.key_tile},
-                 {"splits", recipe.plan.splits},     {"threads", recipe.plan.threads},
-                 {"time_ms", number(recipe.time_ms)}};
+    Json json = {{"recipe", recipe.recipe},          {"about", about_recipe(recipe.recipe)},
+                 {"cost", cost_of(recipe.recipe)},   {"kernel", recipe.plan.kernel},
+                 {"key_tile", recipe.plan.key_tile}, {"splits", recipe.plan.splits},
+                 {"threads", recipe.plan.threads},   {"time_ms", number(recipe.time_ms)}};
     json.update(errors_of(recipe.over_heads()));
     const std::vector<std::size_t> order = recipe.worst_heads();
     json["worst_rel_l2"] = number(recipe.heads[order.front()].rel_l2);
@@ -80,13 +80,13 @@ Json recipe_of(const RecipeResult& recipe) {
 // one of the first recipe.
 std::vector<std::size_t> chosen_heads(const LayerResult& layer, bool all) {
     std::vector<std::size_t> heads;
-    for (std::size_t h = 0; h < layer.light.size() && all; ++h) {
+    for (std::size_t h = 0; h < layer.heads() && all; ++h) {
         heads.push_back(h);
     }
     for (const RecipeResult& recipe : layer.recipes) {
         heads.push_back(recipe.worst_heads().front());
     }
-    heads.push_back(layer.recipes.front().worst_heads()[layer.light.size() / 2]);
+    heads.push_back(layer.recipes.front().worst_heads()[layer.heads() / 2]);
     std::ranges::sort(heads);
     heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
     return heads;
@@ -121,21 +121,27 @@ Json layer_of(const LayerResult& layer, double bound, bool all_channels) {
     json["layer"] = layer.name;
     json["shape"] = {{"packed", layer.packed},         {"batch", layer.batch},
                      {"segments", layer.segments},     {"tokens_q", layer.tokens_q},
-                     {"tokens_k", layer.tokens_k},     {"heads", layer.light.size()},
+                     {"tokens_k", layer.tokens_k},     {"heads", layer.heads()},
                      {"heads_kv", layer.heads_kv},     {"head_dim", layer.head_dim},
-                     {"head_dim_v", layer.head_dim_v}, {"text", layer.shape_text}};
+                     {"head_dim_v", layer.head_dim_v}, {"layout", layout_name(layer.layout)},
+                     {"text", layer.shape_text}};
     json["softmax_scale"] = {{"value", number(double{s.softmax_scale.value})},
                              {"source", s.softmax_scale.source}};
     json["causal"] = {{"value", s.causal.value}, {"source", s.causal.source}};
     json["window"] = {{"value", {s.window.value.left, s.window.value.right}},
                       {"source", s.window.source}};
     json["rows_compared"] = layer.rows_compared;
+    json["rows_left_out"] = Json::array();
     json["light_mass"] = Json::array();
-    for (const LightMass& head : layer.light) {
-        json["light_mass"].push_back({{"mean", number(head.mean)}, {"max", number(head.max)}});
+    for (const ExactHead& head : layer.exact) {
+        json["rows_left_out"].push_back(layer.rows_compared - head.rows);
+        json["light_mass"].push_back(
+            {{"mean", number(head.light.mean)}, {"max", number(head.light.max)}});
     }
+    const ExactHead exact = layer.exact_over_heads();
+    json["exact"] = {{"rms", rounded(exact.rms)}, {"largest", rounded(exact.largest)}};
     const std::vector<std::size_t> heads = chosen_heads(layer, all_channels);
-    const std::size_t group = layer.light.size() / layer.inputs.k.heads();
+    const std::size_t group = layer.heads() / layer.inputs.k.heads();
     json["inputs"] = {{"q", operand_of(layer.inputs.q, heads, 1)},
                       {"k", operand_of(layer.inputs.k, heads, group)},
                       {"v", operand_of(layer.inputs.v, heads, group)}};
@@ -237,6 +243,7 @@ Json check_data(const CheckReport& report) {
                  {"seed", report.seed},
                  {"rows", report.rows_asked},
                  {"bound", number(report.bound)},
+                 {"bound_source", report.is_usual_bound ? "default" : "flag"},
                  {"row_error_edges", edges},
                  {"notes", report.notes},
                  {"failed", Json::array()},
@@ -246,7 +253,7 @@ Json check_data(const CheckReport& report) {
     }
     std::size_t heads = 0;
     for (const LayerResult& layer : report.layers) {
-        heads += layer.light.size();
+        heads += layer.heads();
     }
     for (const LayerResult& layer : report.layers) {
         json["layers"].push_back(layer_of(layer, report.bound, heads <= kHeadsWithChannels));

@@ -11,15 +11,38 @@
 namespace quatt::tools {
 namespace {
 
-// Dearer recipes have larger numbers: bits of the operands, in the order of tensor-core rates. fp8
-// and fp8_head differ in their scales only.
-constexpr std::array<std::pair<std::string_view, int>, 7> kCost = {{{"nvfp4", 0},
-                                                                    {"nvfp4_fp8", 1},
-                                                                    {"fp8", 2},
-                                                                    {"fp8_head", 2},
-                                                                    {"int8_fp8", 3},
-                                                                    {"bf16", 4},
-                                                                    {"f16", 4}}};
+struct RecipeRow {
+    std::string_view name;
+    // Dearer recipes have larger numbers: bits of the operands, in the order of tensor-core rates.
+    // fp8 and fp8_head differ in their scales only.
+    int cost;
+    std::string_view about;
+};
+constexpr std::array<RecipeRow, 7> kRecipes = {
+    {{.name = "nvfp4",
+      .cost = 0,
+      .about = "4-bit floating point for all: Q and K with a scale for each 16 channels, P (the "
+               "softmax weights) and V with a scale for each 16 keys"},
+     {.name = "nvfp4_fp8",
+      .cost = 1,
+      .about = "Q and K as 4-bit floating point with a scale for each 16 channels, P (the softmax "
+               "weights) and V as 8-bit floating point (E4M3)"},
+     {.name = "fp8",
+      .cost = 2,
+      .about = "8-bit floating point (E4M3) for all: a scale for each token of Q, for each 64 "
+               "tokens of K and for each channel of V"},
+     {.name = "fp8_head",
+      .cost = 2,
+      .about =
+          "8-bit floating point (E4M3) for all, with one scale for a whole head of Q, K and V"},
+     {.name = "int8_fp8",
+      .cost = 3,
+      .about = "Q and K as 8-bit integers with a scale for each 32 or 64 tokens, P (the softmax "
+               "weights) and V as 8-bit floating point (E4M3)"},
+     {.name = "bf16",
+      .cost = 4,
+      .about = "nothing is quantised: 16-bit bfloat16 for all, as most models are run"},
+     {.name = "f16", .cost = 4, .about = "nothing is quantised: 16-bit IEEE half for all"}}};
 
 double worst_error(const RecipeResult& recipe) {
     return recipe.heads[recipe.worst_heads().front()].rel_l2;
@@ -87,19 +110,35 @@ std::string light_table(const CheckReport& report) {
     Table table(
         {{"layer", Align::kLeft}, {"mean"}, {"worst head"}, {"head"}, {"largest row"}, {"head"}});
     for (const LayerResult& layer : report.layers) {
-        double mean = 0.0;
         std::size_t worst = 0;
         std::size_t largest = 0;
-        for (std::size_t h = 0; h < layer.light.size(); ++h) {
-            mean += layer.light[h].mean / static_cast<double>(layer.light.size());
-            worst = layer.light[h].mean > layer.light[worst].mean ? h : worst;
-            largest = layer.light[h].max > layer.light[largest].max ? h : largest;
+        for (std::size_t h = 0; h < layer.heads(); ++h) {
+            worst = layer.exact[h].light.mean > layer.exact[worst].light.mean ? h : worst;
+            largest = layer.exact[h].light.max > layer.exact[largest].light.max ? h : largest;
         }
-        table.add_row({layer_title(layer.name), number(mean), number(layer.light[worst].mean),
-                       std::to_string(worst), number(layer.light[largest].max),
-                       std::to_string(largest)});
+        table.add_row({layer_title(layer.name), number(layer.exact_over_heads().light.mean),
+                       number(layer.exact[worst].light.mean), std::to_string(worst),
+                       number(layer.exact[largest].light.max), std::to_string(largest)});
     }
     return table.text();
+}
+
+Recommendation none(const std::string& reason) {
+    return {
+        .index = std::nullopt, .sentence = "no recommendation, because " + reason, .rejected = {}};
+}
+
+// Where there is nothing that a recipe could be close to, why; else "".
+std::string nothing_to_compare(const LayerResult& layer) {
+    for (std::size_t h = 0; h < layer.heads(); ++h) {
+        if (layer.exact[h].rows == 0) {
+            return "the exact result of head " + std::to_string(h) +
+                   " is not finite in any row compared.";
+        }
+    }
+    return layer.exact_over_heads().largest > 0.0
+               ? ""
+               : "there is nothing to compare: the exact result is 0 in every row compared.";
 }
 
 Recommendation recommend_by_error(const LayerResult& layer, double bound) {
@@ -122,40 +161,38 @@ Recommendation recommend_by_error(const LayerResult& layer, double bound) {
     }
     if (best) {
         const RecipeResult& recipe = layer.recipes[*best];
-        return {best,
-                recipe.recipe + " is the cheapest recipe checked whose rel-L2 stays below " +
-                    limit + " in every head (" + worst_text(recipe) + ").",
-                {}};
+        return {.index = best,
+                .sentence = recipe.recipe +
+                            " is the cheapest recipe checked whose rel-L2 stays below " + limit +
+                            " in every head (" + worst_text(recipe) + ").",
+                .rejected = {}};
     }
     if (closest) {
         const RecipeResult& recipe = layer.recipes[*closest];
-        return {std::nullopt,
-                "no recipe checked keeps rel-L2 below " + limit + " in every head; " +
-                    recipe.recipe + " comes closest (" + worst_text(recipe) + ").",
-                {}};
+        return {.index = std::nullopt,
+                .sentence = "no recipe checked keeps rel-L2 below " + limit + " in every head; " +
+                            recipe.recipe + " comes closest (" + worst_text(recipe) + ").",
+                .rejected = {}};
     }
-    return {std::nullopt,
-            "no recommendation, because no recipe gives finite results in every head.",
-            {}};
+    return none("no recipe gives finite results in every head.");
 }
 
 }  // namespace
 
 int cost_of(std::string_view recipe) {
-    const auto* const found =
-        std::ranges::find(kCost, recipe, [](const auto& entry) { return entry.first; });
-    return found == kCost.end() ? static_cast<int>(kCost.size()) : found->second;
+    const auto* const found = std::ranges::find(kRecipes, recipe, &RecipeRow::name);
+    return found == kRecipes.end() ? static_cast<int>(kRecipes.size()) : found->cost;
+}
+
+std::string_view about_recipe(std::string_view recipe) {
+    const auto* const found = std::ranges::find(kRecipes, recipe, &RecipeRow::name);
+    return found == kRecipes.end() ? "" : found->about;
 }
 
 Recommendation recommend(const LayerResult& layer, double bound) {
-    Recommendation r =
-        layer.zero_reference
-            ? Recommendation{std::nullopt,
-                             "no recommendation, because there is nothing to compare: the exact "
-                             "result is 0 in every row compared.",
-                             {}}
-            : recommend_by_error(layer, bound);
-    for (std::size_t i = 0; i < layer.recipes.size() && !layer.zero_reference; ++i) {
+    const std::string nothing = nothing_to_compare(layer);
+    Recommendation r = nothing.empty() ? recommend_by_error(layer, bound) : none(nothing);
+    for (std::size_t i = 0; i < layer.recipes.size() && nothing.empty(); ++i) {
         if (!r.index ||
             cost_of(layer.recipes[i].recipe) < cost_of(layer.recipes[*r.index].recipe)) {
             r.rejected.push_back(i);
@@ -195,7 +232,13 @@ std::string check_text(const CheckReport& report) {
     out +=
         "\nrel-L2, cosine: mean over heads. worst head: the largest rel-L2; behind it, the worst "
         "heads.\n"
-        "max error, LSE error: the largest of all. ms: all rows of the layer on this device.\n"
+        "max error, LSE error: the largest of all. ms: all rows of the layer on this device.\n";
+    out += grouped(report, [](const LayerResult& layer) {
+        const ExactHead exact = layer.exact_over_heads();
+        return "The exact results, for comparison with max error: rms " + number(exact.rms) +
+               ", largest " + number(exact.largest) + ".";
+    });
+    out +=
         "\n"
         "Share of a row's mass in light keys, 2^-11 or more below the largest of their 64 keys, "
         "which\nFP8 P keeps badly:\n";

@@ -27,8 +27,12 @@ public:
     using Error::Error;
 };
 
+// How q, k, v and the output lie in a file: [batch, tokens, heads, head size], or with the heads
+// before the tokens, as torch's attention has them. Without the batch where packed.
+enum class Layout : std::uint8_t { kTokensFirst, kHeadsFirst };
+
 // How attention over a file's tensors is to be computed. What is absent comes from the file's
-// metadata (softmax_scale, causal, window), else it is the usual.
+// metadata (softmax_scale, causal, window, qkv_layout), else it is the usual.
 struct ProblemOptions {
     std::string device = "cpu";
     std::string kernel;  // "": the library's choice
@@ -38,6 +42,7 @@ struct ProblemOptions {
     std::optional<double> softmax_scale;
     std::optional<bool> causal;
     std::optional<Window> window;
+    std::optional<Layout> layout;
     std::optional<std::string> sink;  // name of a tensor
     std::optional<quatt_dtype> out_dtype;
 };
@@ -85,6 +90,7 @@ struct AttendOptions {
     std::optional<std::string> layer;
     ProblemOptions problem;
     bool lse = false;
+    bool force = false;
     bool quiet = false;
 };
 [[nodiscard]] int run_attend(const AttendOptions& options);
@@ -96,11 +102,12 @@ struct CheckOptions {
                                         "int8_fp8", "nvfp4", "nvfp4_fp8"};
     std::int64_t rows = 256;
     std::uint64_t seed = 1;
-    double bound = 0.06;
+    std::optional<double> bound;       // none: the usual one
     std::string json;                  // "": none; "-": standard output, instead of the tables
     std::string report;                // an HTML file; "": none
     std::vector<std::string> command;  // as typed, for the report
     ProblemOptions problem;
+    bool force = false;
     bool quiet = false;
 };
 [[nodiscard]] int run_check(const CheckOptions& options);
@@ -109,6 +116,7 @@ struct SampleOptions {
     SampleSpec spec;
     std::string output;
     Dtype dtype = Dtype::kBf16;
+    bool force = false;
     bool quiet = false;
 };
 [[nodiscard]] int run_sample(const SampleOptions& options);
@@ -132,6 +140,7 @@ struct BenchOptions {
     std::int64_t warmup = 1;
     std::int64_t rounds = 7;
     std::string json;  // "": none; "-": standard output, instead of the table
+    bool force = false;
     bool quiet = false;
 };
 [[nodiscard]] int run_bench(const BenchOptions& options);

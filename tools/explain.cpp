@@ -32,10 +32,7 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
     return sums;
 }
 
-}  // namespace
-
-int run_explain(const ExplainOptions& options) {
-    Device device(options.device);
+void refuse_flags_of_others(const ExplainOptions& options, const Device& device) {
     if ((options.compute_major || options.sm_count != 0) && device.backend != QUATT_BACKEND_CUDA) {
         throw UsageError(
             std::string(options.compute_major ? "--compute-capability" : "--sm-count") +
@@ -45,15 +42,16 @@ int run_explain(const ExplainOptions& options) {
         options.kv_dtype.value_or(options.dtype) != QUATT_E4M3) {
         throw UsageError("--descales belongs to e4m3 tensors; give --dtype or --kv-dtype e4m3");
     }
-    Problem p;
-    p.recipe = Recipe(options.recipe);
+}
+
+// Layouts of all tensors. `cu_seqlens`, which must live on, are those of --segments.
+void describe_tensors(const ExplainOptions& options, const std::vector<std::int32_t>& cu_seqlens,
+                      quatt_tensors& t) {
     const std::int64_t heads = options.heads;
     const std::int64_t heads_kv = options.heads_kv.value_or(heads);
     const std::int64_t dim = options.head_dim;
     const std::int64_t dim_v = options.head_dim_v.value_or(dim);
     const quatt_dtype kv_dtype = options.kv_dtype.value_or(options.dtype);
-    quatt_tensors& t = p.tensors;
-    const std::vector<std::int32_t> cu_seqlens = cumulative(options.segments);
     std::int64_t segments = options.batch;
     if (options.packed || !options.segments.empty()) {
         std::int64_t q = options.seqlen_q;
@@ -97,9 +95,21 @@ int run_explain(const ExplainOptions& options) {
     if (options.kv_lens) {
         t.kv_lens = layout(QUATT_I32, {segments});
     }
-    p.softmax_scale = options.softmax_scale
-                          ? static_cast<float>(*options.softmax_scale)
-                          : 1.0F / std::sqrt(static_cast<float>(std::max<std::int64_t>(dim, 1)));
+}
+
+}  // namespace
+
+int run_explain(const ExplainOptions& options) {
+    Device device(options.device);
+    refuse_flags_of_others(options, device);
+    const std::vector<std::int32_t> cu_seqlens = cumulative(options.segments);
+    Problem p;
+    p.recipe = Recipe(options.recipe);
+    describe_tensors(options, cu_seqlens, p.tensors);
+    p.softmax_scale =
+        options.softmax_scale
+            ? static_cast<float>(*options.softmax_scale)
+            : 1.0F / std::sqrt(static_cast<float>(std::max<std::int64_t>(options.head_dim, 1)));
     p.causal = options.causal ? 1 : 0;
     p.window_left = options.window.left;
     p.window_right = options.window.right;

@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <cstdlib>
-#include <memory>
+#include <climits>
 #include <optional>
 #include <random>
+
+#include "signals.hpp"
 
 namespace quatt::tools {
 namespace {
@@ -23,7 +25,7 @@ public:
             // the target's, which may be as long as a name can be.
             path_ = directory + "/.quatt-" + std::to_string(random()) + std::to_string(random()) +
                     ".tmp";
-            fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+            fd_.reset(create_unfinished(path_));
             if (!fd_.valid() && (errno != EEXIST || attempt == 100)) {
                 const int error = errno;
                 throw Error(label_ + ": cannot create a file in '" + printable(directory, 200) +
@@ -34,6 +36,7 @@ public:
     ~TemporaryFile() {
         if (!path_.empty()) {
             ::unlink(path_.c_str());
+            forget_unfinished();
         }
     }
     TemporaryFile(const TemporaryFile&) = delete;
@@ -56,6 +59,7 @@ public:
         check(::fsync(fd_.get()), "flush");
         check(fd_.close(), "close");
         check(::rename(path_.c_str(), target.c_str()), "replace");
+        forget_unfinished();
         path_.clear();
     }
 
@@ -73,12 +77,18 @@ private:
     FileDescriptor fd_{-1};
 };
 
+std::string directory_of(const std::string& path) {
+    const auto slash = path.rfind('/');
+    return slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
+}
+
 // Where to write so that a link at `path` survives, and what stands there now.
 struct Target {
     std::string path;
     std::optional<mode_t> mode;
 
-    Target(const std::string& given, const std::string& label) : path(given) {
+    Target(const std::string& given, bool force, const std::string& label)
+        : path(behind_links(given)) {
         struct stat info {};
         if (::stat(given.c_str(), &info) != 0) {
             if (errno != ENOENT) {
@@ -92,25 +102,38 @@ struct Target {
             throw Error(label + ": exists and is not a regular file");
         }
         mode = info.st_mode & 0777;
-        const std::unique_ptr<char, decltype(&std::free)> real(::realpath(given.c_str(), nullptr),
-                                                               &std::free);
-        if (real) {
-            path = real.get();
+        // Renaming asks for the right to write to the folder only.
+        if (!force && info.st_uid != ::geteuid()) {
+            throw Error(label + ": belongs to another user; --force replaces it");
         }
-    }
-
-    [[nodiscard]] std::string directory() const {
-        const auto slash = path.rfind('/');
-        return slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
+        if (!force && (info.st_mode & S_IWUSR) == 0) {
+            throw Error(label + ": is write-protected; --force replaces it");
+        }
     }
 };
 
 }  // namespace
 
-void write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) {
+std::string behind_links(std::string path) {
+    constexpr int kMostLinks = 40;  // the kernel's own limit
+    for (int i = 0; i < kMostLinks; ++i) {
+        std::array<char, PATH_MAX> text{};
+        const ssize_t length = ::readlink(path.c_str(), text.data(), text.size());
+        if (length <= 0) {
+            break;
+        }
+        const std::string to(text.data(), static_cast<std::size_t>(length));
+        path = to[0] == '/' ? to : directory_of(path) + "/" + to;
+    }
+    return path;
+}
+
+void write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces,
+                bool force) {
     const std::string label = printable(path, 200);
-    const Target target(path, label);
-    TemporaryFile file(target.directory(), label);
+    const Target target(path, force, label);
+    const std::string directory = directory_of(target.path);
+    TemporaryFile file(directory, label);
     if (target.mode) {
         file.set_mode(*target.mode);
     }
@@ -120,17 +143,23 @@ void write_file(const std::string& path, std::span<const std::span<const std::by
     file.rename_to(target.path);
     // The new name itself survives a crash only once the directory is flushed. The file is complete
     // either way, and not every file system can do it, so a failure here is none of ours.
-    const FileDescriptor directory(
-        ::open(target.directory().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.valid()) {
-        ::fsync(directory.get());
+    const FileDescriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder.valid()) {
+        ::fsync(folder.get());
     }
 }
 
-void probe_file(const std::string& path) {
+std::string write_text_file(const std::string& path, std::string_view text, bool force) {
+    const std::span<const std::byte> piece = std::as_bytes(std::span(text));
+    write_file(path, std::span(&piece, 1), force);
+    return "wrote " + printable(path, 200) + " (" + std::to_string((text.size() + 500) / 1000) +
+           " kB)\n";
+}
+
+void probe_file(const std::string& path, bool force) {
     const std::string label = printable(path, 200);
-    const Target target(path, label);
-    const TemporaryFile file(target.directory(), label);
+    const Target target(path, force, label);
+    const TemporaryFile file(directory_of(target.path), label);
 }
 
 bool same_file(const std::string& a, const std::string& b) {

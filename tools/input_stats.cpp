@@ -10,6 +10,7 @@ namespace {
 
 struct Tokens {
     std::int64_t item = 0;  // of a batch; 0 where packed
+    std::int64_t descale_item = 0;
     std::int64_t begin = 0;
     std::int64_t count = 0;
 };
@@ -100,20 +101,25 @@ OperandStats operand_stats(const quatt_tensor& t, const quatt_tensor& descale,
     const std::int64_t heads = t.extent[t.rank - 2];
     const std::int64_t dim = t.extent[t.rank - 1];
     const std::int64_t group = std::max<std::int64_t>(heads / heads_kv, 1);
-    const std::int64_t row_bytes =
-        heads * dim * static_cast<std::int64_t>(quatt_dtype_bytes(t.dtype));
+    const auto element_bytes = static_cast<std::int64_t>(quatt_dtype_bytes(t.dtype));
     std::vector<float> row(static_cast<std::size_t>(heads * dim));
     Sums sums(row.size());
     for (const Tokens& range : ranges) {
         for (std::int64_t token = range.begin; token < range.begin + range.count; ++token) {
-            const auto* const from = static_cast<const std::byte*>(t.data) + token * row_bytes;
-            if (quatt_convert(row.data(), QUATT_F32, from, t.dtype, heads * dim) != QUATT_OK) {
-                throw Error(quatt_last_error());
-            }
-            for (std::int64_t head = 0; head < heads && descale.dtype != QUATT_NONE; ++head) {
-                const float factor = descale_of(descale, range.item, head / group);
-                for (std::int64_t c = 0; c < dim; ++c) {
-                    row[static_cast<std::size_t>(head * dim + c)] *= factor;
+            for (std::int64_t head = 0; head < heads; ++head) {
+                const std::int64_t at = (t.rank == 4 ? range.item * t.stride[0] : 0) +
+                                        token * t.stride[t.rank - 3] + head * t.stride[t.rank - 2];
+                float* const to = row.data() + head * dim;
+                if (quatt_convert(to, QUATT_F32,
+                                  static_cast<const std::byte*>(t.data) + at * element_bytes,
+                                  t.dtype, dim) != QUATT_OK) {
+                    throw Error(quatt_last_error());
+                }
+                if (descale.dtype != QUATT_NONE) {
+                    const float factor = descale_of(descale, range.descale_item, head / group);
+                    for (std::int64_t c = 0; c < dim; ++c) {
+                        to[c] *= factor;
+                    }
                 }
             }
             sums.add(row);
@@ -132,16 +138,18 @@ InputStats input_stats(const LayerInput& layer) {
     std::vector<Tokens> queries;
     std::vector<Tokens> keys;
     // Descales are of a batch item; of a packed stream's segments, where there is one a segment.
-    std::int64_t item = 0;
+    std::int64_t index = 0;
     for (const Segment& s : layer.segments()) {
-        queries.push_back({item, s.q_begin, s.q_tokens});
-        keys.push_back({item, s.k_begin, s.k_tokens});
-        ++item;
+        queries.push_back(
+            {.item = s.item, .descale_item = index, .begin = s.q_begin, .count = s.q_tokens});
+        keys.push_back(
+            {.item = s.item, .descale_item = index, .begin = s.k_begin, .count = s.k_tokens});
+        ++index;
     }
     const Tensors& t = layer.tensors();
-    return {operand_stats(t.q, t.q_descale, layer.heads_kv(), queries),
-            operand_stats(t.k, t.k_descale, layer.heads_kv(), keys),
-            operand_stats(t.v, t.v_descale, layer.heads_kv(), keys)};
+    return {.q = operand_stats(t.q, t.q_descale, layer.heads_kv(), queries),
+            .k = operand_stats(t.k, t.k_descale, layer.heads_kv(), keys),
+            .v = operand_stats(t.v, t.v_descale, layer.heads_kv(), keys)};
 }
 
 }  // namespace quatt::tools

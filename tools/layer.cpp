@@ -2,71 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <utility>
 
-#include "convert.hpp"
+#include "elements.hpp"
 
 namespace quatt::tools {
 namespace {
 
 constexpr double kPartFlop = 1e11;  // some seconds of a CPU
-
-// "layers.0.q" -> "layers.0" and "q"
-std::pair<std::string_view, std::string_view> split_name(std::string_view name) {
-    const auto dot = name.rfind('.');
-    if (dot == std::string_view::npos) {
-        return {"", name};
-    }
-    return {name.substr(0, dot), name.substr(dot + 1)};
-}
-
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-// Runs of digits compare as numbers, the rest as bytes.
-bool natural_less(std::string_view a, std::string_view b) {
-    std::size_t i = 0;
-    std::size_t j = 0;
-    const auto number = [](std::string_view text, std::size_t& at) {
-        while (at + 1 < text.size() && text[at] == '0' && is_digit(text[at + 1])) {
-            ++at;
-        }
-        const std::size_t begin = at;
-        while (at < text.size() && is_digit(text[at])) {
-            ++at;
-        }
-        return text.substr(begin, at - begin);
-    };
-    while (i < a.size() && j < b.size()) {
-        if (is_digit(a[i]) && is_digit(b[j])) {
-            const std::string_view x = number(a, i);
-            const std::string_view y = number(b, j);
-            if (x != y) {
-                return x.size() != y.size() ? x.size() < y.size() : x < y;
-            }
-        } else if (a[i] != b[j]) {
-            return a[i] < b[j];
-        } else {
-            ++i;
-            ++j;
-        }
-    }
-    return a.size() - i != b.size() - j ? a.size() - i < b.size() - j : a < b;
-}
-
-std::string lower(std::string_view text) {
-    std::string out(text);
-    for (char& c : out) {
-        c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    }
-    return out;
-}
 
 // Names under which captures carry what changes attention: masks, biases, sinks, lengths, scales,
 // page tables. Better to refuse a file too many than to report on the wrong computation.
@@ -124,75 +70,7 @@ std::string dtype_text(const TensorView& tensor) {
     return "tensor " + in_quotes(tensor.name) + " is " + tensor.describe();
 }
 
-std::vector<std::string> levels_of(const std::string& layer) {
-    std::vector<std::string> levels = {layer};
-    while (!levels.back().empty()) {
-        levels.emplace_back(split_name(levels.back()).first);
-    }
-    return levels;
-}
-
-const std::string* find_metadata(const SafetensorsFile& file,
-                                 const std::vector<std::string>& levels, std::string_view key) {
-    for (const std::string& level : levels) {
-        const auto found = file.metadata().find(tensor_name(level, key));
-        if (found != file.metadata().end()) {
-            return &found->second;
-        }
-    }
-    return nullptr;
-}
-
 }  // namespace
-
-std::string tensor_name(std::string_view layer, std::string_view name) {
-    return layer.empty() ? std::string(name) : std::string(layer) + "." + std::string(name);
-}
-
-std::string layer_where(const SafetensorsFile& file, const std::string& layer) {
-    return printable(file.path(), 200) + (layer.empty() ? "" : ": layer " + printable(layer));
-}
-
-std::vector<std::string> find_layers(const SafetensorsFile& file) {
-    std::vector<std::string> layers;
-    for (const TensorView& tensor : file.tensors()) {
-        const auto [prefix, name] = split_name(tensor.name);
-        if (name == "q" && file.find(tensor_name(prefix, "k")) != nullptr &&
-            file.find(tensor_name(prefix, "v")) != nullptr) {
-            layers.emplace_back(prefix);
-        }
-    }
-    std::sort(layers.begin(), layers.end(), natural_less);
-    return layers;
-}
-
-std::string incomplete_note(const SafetensorsFile& file) {
-    constexpr std::size_t kListed = 20;
-    std::map<std::string, std::set<std::string>, bool (*)(std::string_view, std::string_view)>
-        prefixes(natural_less);
-    for (const TensorView& tensor : file.tensors()) {
-        const auto [prefix, name] = split_name(tensor.name);
-        if (name == "q" || name == "k" || name == "v") {
-            prefixes[std::string(prefix)].emplace(name);
-        }
-    }
-    std::erase_if(prefixes, [](const auto& entry) { return entry.second.size() == 3; });
-    std::vector<std::string> parts;
-    for (const auto& [prefix, found] : prefixes) {
-        if (parts.size() == kListed) {
-            parts.emplace_back("...");
-            break;
-        }
-        std::vector<std::string> missing;
-        for (const std::string name : {"q", "k", "v"}) {
-            if (!found.contains(name)) {
-                missing.push_back(printable(tensor_name(prefix, name)));
-            }
-        }
-        parts.push_back(layer_title(prefix) + " (no " + join(missing) + ")");
-    }
-    return parts.empty() ? "" : "left out, because tensors are missing: " + join(parts);
-}
 
 Device host_device(const std::string& command, const std::string& name) {
     Device device(name);
@@ -204,13 +82,14 @@ Device host_device(const std::string& command, const std::string& name) {
     return device;
 }
 
-std::string layer_title(const std::string& layer) {
-    return layer.empty() ? "(q, k, v)" : printable(layer);
+std::string_view layout_name(Layout layout) noexcept {
+    return layout == Layout::kTokensFirst ? "bshd" : "bhsd";
 }
 
 LayerInput::LayerInput(const SafetensorsFile& file, std::string layer,
-                       const std::optional<std::string>& sink)
+                       const ProblemOptions& options)
     : file_(&file), layer_(std::move(layer)), levels_(levels_of(layer_)) {
+    choose_layout(options);
     tensors_.q = operand("q");
     tensors_.k = operand("k");
     tensors_.v = operand("v");
@@ -218,30 +97,91 @@ LayerInput::LayerInput(const SafetensorsFile& file, std::string layer,
     bind_descale("q", tensors_.q, tensors_.q_descale);
     bind_descale("k", tensors_.k, tensors_.k_descale);
     bind_descale("v", tensors_.v, tensors_.v_descale);
-    if (sink) {
-        bind_sink(*sink);
+    if (options.sink) {
+        bind_sink(*options.sink);
     }
-    refuse_unapplied();
+    judge_unapplied();
+    layout_hint_ = hint_at_layout();
+    if (!layout_hint_.empty()) {
+        notes_.push_back(layout_hint_);
+    }
+    shape_text_ = describe_shapes();
+}
 
+void LayerInput::choose_layout(const ProblemOptions& options) {
+    if (options.layout) {
+        layout_ = {*options.layout, "flag"};
+    } else if (const std::string* text = find_metadata(*file_, levels_, "qkv_layout")) {
+        const std::string name = lower(*text);
+        if (name != "bshd" && name != "bhsd") {
+            fail("metadata 'qkv_layout' is " + in_quotes(*text) + "; allowed is bshd or bhsd");
+        }
+        layout_ = {name == "bshd" ? Layout::kTokensFirst : Layout::kHeadsFirst, "metadata"};
+    }
+}
+
+quatt_tensor LayerInput::in_order(quatt_tensor t) const {
+    if (layout_.value == Layout::kHeadsFirst) {
+        std::swap(t.extent[t.rank - 3], t.extent[t.rank - 2]);
+        std::swap(t.stride[t.rank - 3], t.stride[t.rank - 2]);
+    }
+    return t;
+}
+
+std::vector<std::int64_t> LayerInput::out_shape() const {
+    std::vector<std::int64_t> shape = {tokens_q(), heads(), head_dim_v()};
+    if (layout_.value == Layout::kHeadsFirst) {
+        std::swap(shape[0], shape[1]);
+    }
+    if (!packed()) {
+        shape.insert(shape.begin(), tensors_.q.extent[0]);
+    }
+    return shape;
+}
+
+// Where nothing says which axis is which, keys that are fewer than heads, or heads that do not fit,
+// point to the other layout, provided that it fits.
+std::string LayerInput::hint_at_layout() const {
+    const quatt_tensor& k = tensors_.k;
+    const quatt_tensor& v = tensors_.v;
+    const bool same_rank = tensors_.q.rank == k.rank && k.rank == v.rank;
+    if (layout_.source != "default" || tensors_.cu_seqlens_q.dtype != QUATT_NONE || !same_rank ||
+        !std::equal(k.extent, k.extent + k.rank - 1, v.extent)) {
+        return "";
+    }
+    const bool fits = heads_kv() > 0 && heads() % heads_kv() == 0;
+    const bool fits_swapped = tokens_k() > 0 && tokens_q() % tokens_k() == 0;
+    if (!fits_swapped || (fits && heads_kv() <= tokens_k())) {
+        return "";
+    }
+    return "k " + file_->at(tensor_name(layer_, "k")).describe() + " is read as " +
+           std::to_string(tokens_k()) + " tokens of " + std::to_string(heads_kv()) +
+           " heads; if it is " + std::to_string(heads_kv()) + " tokens of " +
+           std::to_string(tokens_k()) + " heads, as in torch's attention, give --layout bhsd, or " +
+           "the metadata qkv_layout = bhsd";
+}
+
+std::string LayerInput::describe_shapes() const {
     const auto shape_of = [&](std::string_view name) {
-        return file.at(tensor_name(layer_, name)).describe();
+        return file_->at(tensor_name(layer_, name)).describe();
     };
+    const std::string q = shape_of("q");
     const std::string k = shape_of("k");
     const std::string v = shape_of("v");
-    shape_text_ = shape_of("q") == k && k == v ? "q, k, v " + k
-                  : k == v                     ? "q " + shape_of("q") + ", k, v " + k
-                                               : "q " + shape_of("q") + ", k " + k + ", v " + v;
+    std::string text = q == k && k == v ? "q, k, v " + k
+                       : k == v         ? "q " + q + ", k, v " + k
+                                        : "q " + q + ", k " + k + ", v " + v;
+    if (layout_.source != "default") {
+        text += ", layout " + std::string(layout_name(layout_.value)) + " (" + layout_.source + ")";
+    }
     if (packed()) {
         const std::int64_t count =
             tensors_.cu_seqlens_q.dtype != QUATT_NONE ? tensors_.cu_seqlens_q.extent[0] - 1 : 1;
-        shape_text_ += ", " + std::to_string(count) + (count == 1 ? " segment" : " segments");
+        text += ", " + std::to_string(count) + (count == 1 ? " segment" : " segments");
     }
-    if (tensors_.kv_lens.dtype != QUATT_NONE) {
-        shape_text_ += ", kv_lens";
-    }
-    if (tensors_.sink.dtype != QUATT_NONE) {
-        shape_text_ += ", sink";
-    }
+    text += tensors_.kv_lens.dtype != QUATT_NONE ? ", kv_lens" : "";
+    text += tensors_.sink.dtype != QUATT_NONE ? ", sink" : "";
+    return text;
 }
 
 std::string LayerInput::where() const {
@@ -271,28 +211,23 @@ quatt_tensor LayerInput::copy(std::span<const std::byte> bytes, quatt_dtype dtyp
 quatt_tensor LayerInput::operand(std::string_view name) {
     const TensorView& tensor = file_->at(tensor_name(layer_, name));
     applied_.insert(&tensor);
-    constexpr std::array<std::pair<Dtype, quatt_dtype>, 4> kTypes = {
-        {{Dtype::kF32, QUATT_F32},
-         {Dtype::kBf16, QUATT_BF16},
-         {Dtype::kF16, QUATT_F16},
-         {Dtype::kF8E4M3, QUATT_E4M3}}};
-    const auto* const type =
-        std::ranges::find(kTypes, tensor.dtype, [](const auto& t) { return t.first; });
-    if (type == kTypes.end()) {
+    const std::optional<quatt_dtype> type = library_dtype(tensor.dtype);
+    if (!type) {
         fail(dtype_text(tensor) + "; allowed are F32, BF16, F16 and F8_E4M3");
     }
     if (tensor.shape.size() != 3 && tensor.shape.size() != 4) {
         fail(dtype_text(tensor) + "; allowed are [tokens, heads, head size] and " +
-             "[batch, tokens, heads, head size]");
+             "[batch, tokens, heads, head size], or with --layout bhsd [heads, tokens, head size] "
+             "and [batch, heads, tokens, head size]");
     }
     note_non_finite(tensor);
     if (!tensor.element_aligned()) {
-        return copy(tensor.bytes, type->second, tensor.shape);
+        return in_order(copy(tensor.bytes, *type, tensor.shape));
     }
     // NOTE: the library never writes to an input; its tensors have no const.
-    return quatt_tensor_contiguous(const_cast<std::byte*>(tensor.bytes.data()), type->second,
-                                   static_cast<std::int32_t>(tensor.shape.size()),
-                                   tensor.shape.data());
+    return in_order(quatt_tensor_contiguous(const_cast<std::byte*>(tensor.bytes.data()), *type,
+                                            static_cast<std::int32_t>(tensor.shape.size()),
+                                            tensor.shape.data()));
 }
 
 void LayerInput::note_non_finite(const TensorView& tensor) {
@@ -401,7 +336,7 @@ void LayerInput::bind_sink(const std::string& name) {
     tensors_.sink = floats(*tensor);
 }
 
-void LayerInput::refuse_unapplied() const {
+void LayerInput::judge_unapplied() {
     std::string reasons;
     const auto add = [&](const std::string& what) {
         reasons += (reasons.empty() ? "" : "\n") + printable(file_->path(), 200) + ": " + what;
@@ -410,6 +345,11 @@ void LayerInput::refuse_unapplied() const {
         const auto [level, name] = split_name(tensor.name);
         const bool ours = std::ranges::find(levels_, level) != levels_.end();
         if (!ours || applied_.contains(&tensor) || !changes_result(name)) {
+            continue;
+        }
+        if (tensor.elements() == 0) {
+            notes_.push_back("tensor " + in_quotes(tensor.name) +
+                             " has no elements and is ignored");
             continue;
         }
         const bool is_sink = lower(name).find("sink") != std::string::npos;
@@ -447,172 +387,23 @@ std::vector<Segment> LayerInput::segments() const {
         for (std::int64_t i = 0; i + 1 < tensors_.cu_seqlens_q.extent[0]; ++i) {
             const std::int32_t* q = tensors_.cu_seqlens_q_host + i;
             const std::int32_t* k = tensors_.cu_seqlens_k_host + i;
-            all.push_back({q[0], q[1] - q[0], k[0], keys_that_exist(i, k[1] - k[0])});
+            all.push_back({.item = 0,
+                           .q_begin = q[0],
+                           .q_tokens = q[1] - q[0],
+                           .k_begin = k[0],
+                           .k_tokens = keys_that_exist(i, k[1] - k[0])});
         }
         return all;
     }
     const std::int64_t items = packed() ? 1 : tensors_.q.extent[0];
     for (std::int64_t b = 0; b < items; ++b) {
-        all.push_back({b * tokens_q(), tokens_q(), b * tokens_k(), keys_that_exist(b, tokens_k())});
+        all.push_back({.item = b,
+                       .q_begin = 0,
+                       .q_tokens = tokens_q(),
+                       .k_begin = 0,
+                       .k_tokens = keys_that_exist(b, tokens_k())});
     }
     return all;
-}
-
-namespace {
-
-// --- Metadata under other names ---------------------------------------------------------------
-
-// Letters to insert, delete, replace or swap with their neighbour until the texts are equal.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-    for (std::size_t i = 0; i <= a.size(); ++i) {
-        for (std::size_t j = 0; j <= b.size(); ++j) {
-            if (i == 0 || j == 0) {
-                d[i][j] = i + j;
-                continue;
-            }
-            d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1,
-                                d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0U : 1U)});
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-            }
-        }
-    }
-    return d[a.size()][b.size()];
-}
-
-constexpr std::array<std::string_view, 5> kKnownKeys = {"softmax_scale", "causal", "window",
-                                                        "window_left", "window_right"};
-
-// The key that the file may mean; "" where it is one of ours, or looks like none.
-std::string_view meant_by(std::string_view key) {
-    constexpr std::size_t kLongestTypo = 40;
-    const std::string name = lower(key);
-    if (std::ranges::find(kKnownKeys, key) != kKnownKeys.end()) {
-        return "";
-    }
-    for (const std::string_view known : kKnownKeys) {
-        if (name.size() <= kLongestTypo && edit_distance(name, known) <= 2) {
-            return known;
-        }
-    }
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kParts = {
-        {{"causal", "causal"},
-         {"window", "window"},
-         {"scale", "softmax_scale"},
-         {"scaling", "softmax_scale"}}};
-    for (const auto& [part, known] : kParts) {
-        if (name.find(part) != std::string::npos) {
-            return known;
-        }
-    }
-    return "";
-}
-
-// Whether the text says what holds anyway.
-bool says_nothing_new(std::string_view known, const std::string& text, const Semantics& s) {
-    const std::string value = lower(text);
-    if (value.empty() || value == "none" || value == "null") {
-        return true;
-    }
-    if (known == "causal") {
-        return (value == "false" || value == "0") != s.causal.value;
-    }
-    if (known == "softmax_scale") {
-        const auto number = parse_number<double>(value);
-        return number && std::fabs(*number / double{s.softmax_scale.value} - 1.0) < 1e-5;
-    }
-    return value == "-1" || value == "-1,-1" || value == "open";
-}
-
-void note_unread(const SafetensorsFile& file, const std::vector<std::string>& levels,
-                 Semantics& s) {
-    for (const auto& [key, value] : file.metadata()) {
-        const auto [level, name] = split_name(key);
-        const std::string_view known = meant_by(name);
-        const bool is_scale = known == "softmax_scale";
-        const std::string& source = is_scale            ? s.softmax_scale.source
-                                    : known == "causal" ? s.causal.source
-                                                        : s.window.source;
-        if (known.empty() || source != "default" || says_nothing_new(known, value, s) ||
-            std::ranges::find(levels, level) == levels.end()) {
-            continue;
-        }
-        s.notes.push_back("metadata " + in_quotes(key) + " is " + in_quotes(value) +
-                          ", and nothing reads it; if it means " + std::string(known) +
-                          ", give it that name, or the flag " +
-                          (is_scale            ? "--softmax-scale"
-                           : known == "causal" ? "--causal"
-                                               : "--window"));
-    }
-}
-
-}  // namespace
-
-std::string window_text(const Window& window) {
-    return window.left == -1 && window.right == -1
-               ? "open"
-               : std::to_string(window.left) + "," + std::to_string(window.right);
-}
-
-std::string Semantics::text() const {
-    return "softmax_scale " + shortest(softmax_scale.value) + " (" + softmax_scale.source +
-           "), causal " + (causal.value ? "yes" : "no") + " (" + causal.source + "), window " +
-           window_text(window.value) + " (" + window.source + ")";
-}
-
-Semantics resolve_semantics(const SafetensorsFile& file, const LayerInput& layer,
-                            const ProblemOptions& options) {
-    const std::vector<std::string> levels = levels_of(layer.name());
-    const auto metadata = [&](std::string_view key) { return find_metadata(file, levels, key); };
-    const auto bad = [&](std::string_view key, const std::string& value,
-                         std::string_view allowed) -> Error {
-        return Error(printable(file.path(), 200) + ": metadata " + in_quotes(key) + " is " +
-                     in_quotes(value) + "; allowed is " + std::string(allowed));
-    };
-    Semantics s;
-    s.softmax_scale.value = 1.0F / std::sqrt(static_cast<float>(layer.head_dim()));
-    if (options.softmax_scale) {
-        s.softmax_scale = {static_cast<float>(*options.softmax_scale), "flag"};
-    } else if (const std::string* text = metadata("softmax_scale")) {
-        const auto value = parse_number<double>(*text);
-        if (!value || !std::isfinite(*value) || *value <= 0.0) {
-            throw bad("softmax_scale", *text, "a number > 0");
-        }
-        s.softmax_scale = {static_cast<float>(*value), "metadata"};
-    }
-    if (options.causal) {
-        s.causal = {*options.causal, "flag"};
-    } else if (const std::string* text = metadata("causal")) {
-        const std::string value = lower(*text);
-        if (value != "true" && value != "1" && value != "false" && value != "0") {
-            throw bad("causal", *text, "true or false");
-        }
-        s.causal = {value == "true" || value == "1", "metadata"};
-    }
-    if (options.window) {
-        s.window = {*options.window, "flag"};
-    } else if (const std::string* text = metadata("window")) {
-        const auto value = parse_window(*text);
-        if (!value) {
-            throw bad("window", *text, kWindowAllowed);
-        }
-        s.window = {*value, "metadata"};
-    } else {
-        for (const auto& [key, side] :
-             {std::pair{"window_left", &Window::left}, std::pair{"window_right", &Window::right}}) {
-            if (const std::string* side_text = metadata(key)) {
-                const auto value = parse_number<std::int64_t>(*side_text);
-                if (!value || *value < -1) {
-                    throw bad(key, *side_text, "an integer >= 0, or -1 for open");
-                }
-                s.window.value.*side = *value;
-                s.window.source = "metadata";
-            }
-        }
-    }
-    note_unread(file, levels, s);
-    return s;
 }
 
 Problem make_problem(const LayerInput& layer, const Semantics& semantics,
@@ -639,6 +430,14 @@ void throw_status(const std::string& where, const Status& status) {
         }
     }
     throw Error(message.empty() ? where + ": " + quatt_status_name(status.code()) : message);
+}
+
+void LayerInput::refused(const Status& status, const std::string& detail) const {
+    const std::string place = where() + (detail.empty() ? "" : ": " + detail);
+    if (layout_hint_.empty()) {
+        throw_status(place, status);
+    }
+    throw_status(place, Status(status.code(), status.message() + "\n" + layout_hint_));
 }
 
 Tensors slice_heads(const Tensors& tensors, std::int64_t first, std::int64_t count) {

@@ -1,8 +1,9 @@
 // The tensors of a file as an attention problem.
 //
-// A layer is a prefix P with tensors P.q, P.k and P.v; the empty prefix stands for q, k and v. What
-// several layers share may stand on an outer level: for "layers.0", cu_seqlens is looked for as
-// layers.0.cu_seqlens, layers.cu_seqlens and cu_seqlens. The same holds for keys of the metadata.
+// One rule for shapes: q, k, v and the output are seen through views whose axes are [batch,]
+// tokens, heads, head size, wherever the file has them (in_order makes such a view). Every size
+// comes from a view's extents and every address from its strides; the shapes in the file are for
+// messages.
 #pragma once
 
 #include <quatt/attention.hpp>
@@ -17,31 +18,28 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "layer_names.hpp"
 #include "safetensors.hpp"
 
 namespace quatt::tools {
 
-// In natural order: layers.2 before layers.10.
-[[nodiscard]] std::vector<std::string> find_layers(const SafetensorsFile& file);
-
-// Names the prefixes with some of q, k and v only, which are no layers; "" where there are none.
-[[nodiscard]] std::string incomplete_note(const SafetensorsFile& file);
-
 // A device whose memory is the host's. Throws Error for others; `command` is for its message.
 [[nodiscard]] Device host_device(const std::string& command, const std::string& name);
 
-// "layers.0" and "q" -> "layers.0.q"
-[[nodiscard]] std::string tensor_name(std::string_view layer, std::string_view name);
+// "bshd" or "bhsd"
+[[nodiscard]] std::string_view layout_name(Layout layout) noexcept;
 
-// "FILE: layer NAME", for messages; "FILE" without a name.
-[[nodiscard]] std::string layer_where(const SafetensorsFile& file, const std::string& layer);
+// A setting and where it comes from: "flag", "metadata" or "default".
+template <class T>
+struct Setting {
+    T value{};
+    std::string source = "default";
+};
 
-// The layer as messages and tables name it: printable, and "(q, k, v)" without a prefix.
-[[nodiscard]] std::string layer_title(const std::string& layer);
-
-// Tokens [begin, end) of a packed stream; of a dense tensor, one batch item laid behind the others.
+// Tokens of a packed stream that belong together; of a dense tensor, a batch item.
 struct Segment {
-    std::int64_t q_begin = 0;
+    std::int64_t item = 0;     // 0 where packed
+    std::int64_t q_begin = 0;  // in the item
     std::int64_t q_tokens = 0;
     std::int64_t k_begin = 0;
     std::int64_t k_tokens = 0;  // that kv_lens leaves
@@ -52,9 +50,8 @@ struct Segment {
 class LayerInput {
 public:
     // Throws Error, also where the file holds a tensor that would change the result but that
-    // nothing here applies. `sink` is the name of the tensor of sink logits.
-    LayerInput(const SafetensorsFile& file, std::string layer,
-               const std::optional<std::string>& sink);
+    // nothing here applies. Of the options, the layout and the name of the sink count.
+    LayerInput(const SafetensorsFile& file, std::string layer, const ProblemOptions& options);
 
     LayerInput(const LayerInput&) = delete;
     LayerInput& operator=(const LayerInput&) = delete;
@@ -71,6 +68,17 @@ public:
     [[nodiscard]] bool finite() const noexcept { return finite_; }
     // "q BF16 [918, 8, 64], k, v BF16 [918, 2, 64], 4 segments"
     [[nodiscard]] const std::string& shape_text() const noexcept { return shape_text_; }
+
+    [[nodiscard]] Layout layout() const noexcept { return layout_.value; }
+
+    // A tensor that lies as q does in the file, as a view with the axes in our order.
+    [[nodiscard]] quatt_tensor in_order(quatt_tensor t) const;
+    // Of the output, as it goes into a file.
+    [[nodiscard]] std::vector<std::int64_t> out_shape() const;
+
+    // Throws Error with all reasons of the library, and where the layout may be the cause, with
+    // that. `detail` stands between the layer and the reasons.
+    [[noreturn]] void refused(const Status& status, const std::string& detail = "") const;
 
     [[nodiscard]] bool packed() const noexcept { return tensors_.q.rank == 3; }
     [[nodiscard]] std::int64_t tokens_q() const noexcept { return extent(tensors_.q, 3); }
@@ -98,25 +106,23 @@ private:
     void bind_lengths();
     void bind_descale(std::string_view operand, const quatt_tensor& of, quatt_tensor& to);
     void bind_sink(const std::string& name);
-    void refuse_unapplied() const;
+    void judge_unapplied();
+    void choose_layout(const ProblemOptions& options);
+    [[nodiscard]] std::string hint_at_layout() const;
+    [[nodiscard]] std::string describe_shapes() const;
     [[noreturn]] void fail(const std::string& what) const;
 
     const SafetensorsFile* file_;
     std::string layer_;
     std::vector<std::string> levels_;  // the layer's own first, "" last
+    Setting<Layout> layout_;
+    std::string layout_hint_;
     Tensors tensors_;
     std::deque<std::vector<std::byte>> copies_;
     std::set<const TensorView*> applied_;
     std::vector<std::string> notes_;
     bool finite_ = true;
     std::string shape_text_;
-};
-
-// A setting and where it comes from: "flag", "metadata" or "default".
-template <class T>
-struct Setting {
-    T value{};
-    std::string source = "default";
 };
 
 // What the metadata may say.

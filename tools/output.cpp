@@ -8,6 +8,7 @@
 #include <string>
 
 #include "files.hpp"
+#include "signals.hpp"
 
 namespace quatt::tools {
 namespace {
@@ -27,10 +28,14 @@ int write_all(int fd, std::string_view text) {
     return 0;
 }
 
+bool reader_is_gone = false;
+
 }  // namespace
 
 void print(std::string_view text) {
-    if (const int error = write_all(STDOUT_FILENO, text); error != 0) {
+    if (const int error = write_all(STDOUT_FILENO, text); error == EPIPE) {
+        reader_is_gone = true;
+    } else if (error != 0) {
         throw Error("cannot write to standard output: " + errno_text(error));
     }
 }
@@ -53,7 +58,18 @@ void prepare_streams() {
             (void)::open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
         }
     }
-    std::signal(SIGPIPE, SIG_IGN);
+}
+
+int finish_streams(int status) {
+    if (!reader_is_gone || status != 0) {
+        return status;
+    }
+    if (closed_pipe_ends()) {
+        std::signal(SIGPIPE, SIG_DFL);
+        std::raise(SIGPIPE);
+    }
+    print_error("cannot write to standard output: " + errno_text(EPIPE));
+    return 1;
 }
 
 }  // namespace quatt::tools

@@ -571,31 +571,33 @@ const TensorView& TensorSet::at(std::string_view name) const {
     if (tensors_.size() > kListed) {
         names += ", and " + std::to_string(tensors_.size() - kListed) + " more";
     }
-    throw Error(label_ + ": has no tensor " + in_quotes(name) + "; it has " +
-                (names.empty() ? "none" : names));
+    throw Error(label_ + ": has no tensor " + in_quotes(name) +
+                (names.empty() ? "; it holds no tensors" : "; it has " + names));
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
     const std::string label = printable(path, 200);
     // Without O_NONBLOCK, opening a FIFO would wait for a writer before it can be refused.
-    FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!fd.valid()) {
+    fd_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!fd_.valid()) {
         const int error = errno;
         throw Error(label + ": cannot open the file: " + errno_text(error));
     }
-    struct stat info {};
-    if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    const std::optional<Stamp> opened = stamp();
+    if (!opened) {
         throw Error(label + ": is not a regular file");
     }
-    const auto size = static_cast<std::size_t>(info.st_size);
+    opened_ = *opened;
+    const auto size = static_cast<std::size_t>(opened_.bytes);
     if (size > 0) {
-        void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+        void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd_.get(), 0);
         if (address == MAP_FAILED) {
             const int error = errno;
             throw Error(label + ": cannot map " + std::to_string(size) +
                         " bytes: " + errno_text(error));
         }
         mapping_ = {static_cast<const std::byte*>(address), size};
+        guard_ = MappingGuard(address, size, label);
     }
     try {
         set_ = TensorSet::parse(mapping_, path);
@@ -611,6 +613,9 @@ SafetensorsFile::~SafetensorsFile() {
 
 SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
     : path_(std::move(other.path_)),
+      fd_(std::move(other.fd_)),
+      opened_(other.opened_),
+      guard_(std::move(other.guard_)),
       mapping_(std::exchange(other.mapping_, {})),
       set_(std::exchange(other.set_, {})) {}
 
@@ -618,21 +623,39 @@ SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
     if (this != &other) {
         unmap();
         path_ = std::move(other.path_);
+        fd_ = std::move(other.fd_);
+        opened_ = other.opened_;
+        guard_ = std::move(other.guard_);
         mapping_ = std::exchange(other.mapping_, {});
         set_ = std::exchange(other.set_, {});
     }
     return *this;
 }
 
+std::optional<SafetensorsFile::Stamp> SafetensorsFile::stamp() const {
+    struct stat info {};
+    if (::fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+        return std::nullopt;
+    }
+    return Stamp{info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+}
+
+void SafetensorsFile::check_unchanged() const {
+    if (stamp() != opened_) {
+        throw Error(printable(path_, 200) + ": the file was written to while it was read");
+    }
+}
+
 void SafetensorsFile::unmap() noexcept {
     if (!mapping_.empty()) {
+        guard_ = {};
         ::munmap(const_cast<std::byte*>(mapping_.data()), mapping_.size());
         mapping_ = {};
     }
 }
 
 void write_safetensors(const std::string& path, std::span<const TensorView> tensors,
-                       const Metadata& metadata) {
+                       const Metadata& metadata, bool force) {
     const std::string label = printable(path, 200);
     std::vector<const TensorView*> order;
     order.reserve(tensors.size());
@@ -648,7 +671,7 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
     for (const TensorView* tensor : order) {
         pieces.push_back(tensor->bytes);
     }
-    write_file(path, pieces);
+    write_file(path, pieces, force);
 }
 
 }  // namespace quatt::tools

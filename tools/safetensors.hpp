@@ -4,7 +4,7 @@
 // Reading maps the file and copies no tensor. Files may be hostile: every field is checked before
 // it is used, and memory grows with the header only (at most 100 MB, and ten times that in
 // objects). A mapped file that another program cuts short while it is read raises SIGBUS, as with
-// every memory map.
+// every memory map; the program ends then, with a message (signals.hpp).
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "error.hpp"
+#include "files.hpp"
+#include "signals.hpp"
 
 namespace quatt::tools {
 
@@ -109,20 +111,33 @@ public:
     }
     [[nodiscard]] const TensorView& at(std::string_view name) const { return set_.at(name); }
 
+    // Throws Error where another program has written to the file since it was opened: whatever was
+    // made of it may be wrong.
+    void check_unchanged() const;
+
 private:
     void unmap() noexcept;
 
+    struct Stamp {
+        std::int64_t bytes = 0;
+        std::int64_t seconds = 0;
+        std::int64_t nanoseconds = 0;
+        bool operator==(const Stamp&) const = default;
+    };
+    [[nodiscard]] std::optional<Stamp> stamp() const;
+
     std::string path_;
+    FileDescriptor fd_{-1};
+    Stamp opened_;
+    MappingGuard guard_;
     std::span<const std::byte> mapping_;
     TensorSet set_;
 };
 
-// Writes a file that holds the tensors, in one step as seen by others: to a temporary file beside
-// it, flushed to the disk and then renamed. On failure `path` is as before and the temporary file
-// is gone. An existing file keeps its permissions, and a link keeps pointing at what it did.
+// Writes a file that holds the tensors, in one step as seen by others (write_file in files.hpp).
 // Tensors of wide types come first, which aligns every tensor to its element; equal ones keep their
 // order. The data starts at a multiple of 64 bytes. Throws Error.
 void write_safetensors(const std::string& path, std::span<const TensorView> tensors,
-                       const Metadata& metadata = {});
+                       const Metadata& metadata = {}, bool force = false);
 
 }  // namespace quatt::tools

@@ -383,7 +383,7 @@ public:
             for (std::size_t i = 0; i < axis_pairs[axis]; ++i) {
                 const double part = static_cast<double>(i) / static_cast<double>(axis_pairs[axis]);
                 const double radians = exponential(-part * natural_log(kRotaryBase));
-                frequencies_.push_back({axis, radians / (2.0 * kPi)});
+                frequencies_.push_back({.axis = axis, .turns = radians / (2.0 * kPi)});
             }
         }
     }
@@ -436,7 +436,8 @@ private:
             for (std::size_t j = 0; j < rotations.size(); ++j) {
                 const Frequency& frequency = frequencies_[j];
                 const SinCos turn = sin_cos(to_turn(position[frequency.axis] * frequency.turns));
-                rotations[j] = {static_cast<float>(turn.sin), static_cast<float>(turn.cos)};
+                rotations[j] = {.sin = static_cast<float>(turn.sin),
+                                .cos = static_cast<float>(turn.cos)};
             }
             fill_token(first + static_cast<std::size_t>(i), waves, rotations);
         }

@@ -21,6 +21,8 @@ namespace quatt::tools {
 inline constexpr std::int64_t kMaxHeadDim = 256;
 
 enum class SampleKind : std::uint8_t { kGaussian, kDit, kOutlier, kSink };
+inline constexpr std::array<SampleKind, 4> kSampleKinds = {SampleKind::kGaussian, SampleKind::kDit,
+                                                           SampleKind::kOutlier, SampleKind::kSink};
 
 [[nodiscard]] std::string_view sample_kind_name(SampleKind kind) noexcept;
 [[nodiscard]] std::optional<SampleKind> sample_kind_from_name(std::string_view name) noexcept;

@@ -43,6 +43,8 @@ SHOWN = """(() => {
             strip: all(layer, '.strip table').flatMap(grid),
             channels: all(layer, '.channel').map(c => [text(c.querySelector('h4')), text(c.querySelector('p')), c.querySelector('svg').getAttribute('aria-label')]),
         })),
+        names: rows(document.querySelector('#names table')),
+        bound: text(document.getElementById('bound')),
         footer: text(document.querySelector('footer')),
     };
 })()"""
@@ -68,6 +70,17 @@ CONTRAST = """(() => {
         if (ratio < 4.5) bad.add(node.tagName + '.' + (node.getAttribute('class') || '') + ' ' + ratio.toFixed(2) + ' ' + walker.currentNode.data.slice(0, 20));
     }
     return {looked, bad: [...bad].slice(0, 10)};
+})()"""
+
+
+# Tables that must be seen whole, and those of which more is to be seen than the line below them says.
+CUT = """(() => {
+    const boxes = [...document.querySelectorAll('.scroll')].filter(box => box.getClientRects().length && !box.closest('details:not([open])'));
+    const cut = boxes.filter(box => box.scrollWidth > box.clientWidth);
+    const hinted = boxes.filter(box => box.nextSibling && box.nextSibling.className === 'hint');
+    return {recipes: cut.filter(box => box.querySelector('.recipes')).length,
+        heads: cut.filter(box => box.querySelector('.grid:not(.dense)')).length,
+        hints: hinted.filter(box => box.nextSibling.hidden === cut.includes(box)).length, boxes: hinted.length};
 })()"""
 
 
@@ -130,6 +143,12 @@ def compare(shown, data):
             amount = "every layer" if count == len(layers) else f"{count} layer" + ("" if count == 1 else "s")
             check(f"{name or 'none'} for {amount}" in shown["lead"], f"lead: {shown['lead']}")
 
+    # What a reader needs who never saw a recipe's name.
+    check(shown["names"] == [[r["recipe"], r["about"]] for r in sorted(layers[0]["recipes"], key=lambda recipe: recipe["cost"])], f"names: {shown['names']}")
+    check(all(r["about"] for r in layers[0]["recipes"]), "a recipe without an explanation")
+    source = "is the usual bound of quatt" if data["bound_source"] == "default" else "was asked for with --bound"
+    check(f"{bound} {source}" in shown["bound"], f"bound: {shown['bound']}")
+
     rows = shown["recommendations"]
     check(len(rows) == len(layers) + len(data["failed"]), f"{len(rows)} recommendations")
     for row, layer in zip(rows, layers):
@@ -147,6 +166,8 @@ def compare(shown, data):
         check(len(cells) == len(recipe["heads"]), f"{what}: {len(cells)} heads")
         for text, head in zip(cells, recipe["heads"]):
             same_number(text, head["rel_l2"], what)
+            # .0010, and not .001 beside it.
+            check(not 1e-4 <= number(head["rel_l2"]) < .0095 or re.fullmatch(r"\.00\d\d", text), f"{what}: {text}")
 
     if len(layers) == 1:
         check(len(shown["panels"]) == 1, "one panel")
@@ -183,7 +204,7 @@ def compare(shown, data):
                 same_number(text, recipe["row_errors"][field], f"{name} rows {field}")
         for text_column, recipe in enumerate(recipes, 1):
             own = [int(row[text_column]) for row in counts[3:]]
-            check(sum(own) == layer["rows_compared"] * len(recipe["heads"]), f"{name}: the histogram leaves rows out")
+            check(sum(own) == layer["rows_compared"] * len(recipe["heads"]) - sum(layer["rows_left_out"]), f"{name}: the histogram leaves rows out")
             check([c for c in own if c] == [c for c in recipe["row_errors"]["counts"] if c], f"{name} counts")
         check(part["bars"] == sum(c > 0 for recipe in recipes for c in recipe["row_errors"]["counts"]), f"{name}: bars")
 
@@ -271,7 +292,7 @@ class Cases:
         with open(data, encoding="utf-8") as file:
             return html, json.load(file)
 
-    def looks_right(self, html, themes=("light", "dark"), widths=(360, 390, 1280)):
+    def looks_right(self, html, themes=("light", "dark"), widths=(360, 400, 1280), whole=False):
         browser = self.browser
         for width in widths:
             for theme in themes:
@@ -281,6 +302,10 @@ class Cases:
                 check(not browser.misdeeds(), f"{where}: {browser.misdeeds()}")
                 wide = browser.run("document.documentElement.scrollWidth")
                 check(wide <= width, f"{where}: the page is {wide} px wide")
+                browser.run("new Promise(done => requestAnimationFrame(() => setTimeout(done, 20)))")
+                cut = browser.run(CUT)
+                check(cut["recipes"] == 0 and cut["hints"] == 0, f"{where}: tables are cut: {cut}")
+                check(cut["heads"] == 0 or not whole, f"{where}: eight heads are cut: {cut}")
                 check(browser.run("document.getElementById('plain').hidden && !document.getElementById('page').hidden"), "the page is not shown")
                 contrast = browser.run(CONTRAST)
                 check(contrast["looked"] > 50 and not contrast["bad"], f"{where}: low contrast: {contrast}")
@@ -303,6 +328,7 @@ class Cases:
         html, data = self.report(capture, "--rows", "64")
         check(os.path.getsize(html) < 1_000_000, f"{os.path.getsize(html)} bytes")
         self.looks_right(html)
+        self.looks_right(html, themes=("light",), widths=(400, 1200), whole=True)  # of eight heads
         shown = self.browser.run(SHOWN)
         compare(shown, data)
         check(all(part["facts"] for part in shown["layers"]), "a layer of three is closed")
@@ -358,6 +384,12 @@ class Cases:
             check(f"head {head}, " in browser.run(tip + ".textContent"), f"{key}: {browser.run(tip + '.textContent')}")
         browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape")
         check(browser.run(tip + ".hidden"), "Escape leaves the tip")
+        browser.view(400)
+        browser.run("document.querySelectorAll('details.more').forEach(details => { details.open = true; })")
+        browser.run("new Promise(done => requestAnimationFrame(() => setTimeout(done, 20)))")
+        cut = browser.run(CUT)
+        check(cut["boxes"] == 15 and cut["hints"] == 0, f"tables that go on to the right: {cut}")
+        browser.view(1280)
         for head in range(layer["shape"]["heads"]):
             browser.run(f"(() => {{ const s = document.getElementById('head-0'); s.value = '{head}'; s.dispatchEvent(new Event('change')); }})()")
             compare(browser.run(SHOWN), data)
@@ -404,6 +436,19 @@ class Cases:
         check(shown["layers"][13]["facts"] is not None, "a link opens no layer")
         check(not self.browser.misdeeds(), str(self.browser.misdeeds()))
 
+    def left_out(self):
+        """A query row that is not finite: the others are shown, and a note says how many are missing."""
+        path = os.path.join(self.folder, "spoilt.safetensors")
+        write_safetensors(path, qkv("", 40, 4, 2, 16, 3, ("q", 7 * 64 + 5, math.nan)))
+        html, data = self.report(path, "--bound", "0.5")
+        layer = data["layers"][0]
+        check(layer["rows_left_out"] == [1, 0, 0, 0] and layer["recommendation"]["recipe"], f"rows left out: {layer['rows_left_out']}")
+        self.looks_right(html, themes=("light",), widths=(400,))
+        shown = self.browser.run(SHOWN)
+        compare(shown, data)
+        check(any("left out of the comparison" in note and "1 row in 1 head" in note for note in shown["layers"][0]["notes"]), "no note")
+        check("rms of " in self.browser.run("document.querySelector('.columns figcaption').textContent"), "largest error has no scale")
+
     def one(self):
         """One layer without a name, all of whose results are zero."""
         tensors = qkv("", 5, 2, 1, 16, 1)
@@ -429,7 +474,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="quatt-report-") as folder, Browser(program) as browser:
         cases = Cases(os.path.abspath(options.quatt), browser, folder)
         for name, case in (("real", lambda: cases.real(options.capture)), ("uses", lambda: cases.uses(options.capture)),
-                           ("hostile", cases.hostile), ("many", cases.many), ("one", cases.one)):
+                           ("hostile", cases.hostile), ("many", cases.many), ("left out", cases.left_out), ("one", cases.one)):
             try:
                 case()
                 print(f"ok    {name}")

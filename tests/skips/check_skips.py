@@ -82,6 +82,7 @@ def facts_of(build):
         "disassembler": has_disassembler(),
         "torch": importlib.util.find_spec("torch") is not None,
         "terminals": has_terminals(),
+        "root": os.geteuid() == 0,
         "no sanitizer": not cached(build, "QUATT_SANITIZE"), "no thread sanitizer": cached(build, "QUATT_SANITIZE") != "thread",
         "whole samples": float(os.environ.get("QUATT_TEST_SCALE") or 1) >= 1,
         "never": False,

@@ -37,8 +37,13 @@ function digits(value, count) {
     return rounded.toFixed(decimals).replace('-', '−');
 }
 function full(value) { return digits(value, 3); }
-// For narrow cells: .035
-function brief(value) { return digits(value, Math.abs(number(value)) < .001 ? 1 : 2).replace(/^(−?)0\./, '$1.'); }
+// For narrow cells: .035, and four decimals below .01, so that .0010 never stands beside .001.
+function brief(value) {
+    const x = number(value);
+    const size = Math.abs(Number(x.toPrecision(2)));
+    const text = size >= 1e-4 && size < .01 ? x.toFixed(4).replace('-', '−') : digits(value, size < 1e-4 ? 1 : 2);
+    return text.replace(/^(−?)0\./, '$1.');
+}
 function percent(value) {
     const x = number(value) * 100;
     if (!Number.isFinite(x)) return special(x);
@@ -97,9 +102,14 @@ function byCost(recipes) {
     return recipes.map((recipe, index) => ({recipe, index}))
         .sort((a, b) => b.recipe.cost - a.recipe.cost || a.index - b.index).map(entry => entry.recipe);
 }
-// The scroll bar of a box can be moved by keys only where the box takes the focus.
+// The scroll bar of a box can be moved by keys only where the box takes the focus. Where there is more than can be seen, a line says so.
+const watch = new ResizeObserver(entries => {
+    for (const {target: box} of entries) box.nextSibling.hidden = box.scrollWidth <= box.clientWidth;
+});
 function scroller(label, child) {
-    return el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, child);
+    const box = el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, child);
+    watch.observe(box);
+    return [box, el('p', {class: 'hint', hidden: ''}, 'goes on to the right →')];
 }
 
 // --- The tip ----------------------------------------------------------------------------------
@@ -223,8 +233,15 @@ function header() {
         el('p', {class: 'dim'}, layers + ', ' + plural(heads, 'head') + ', ' +
             plural(report.layers[0].recipes.length, 'recipe') + ' on device ' + clean(report.device) +
             ', compared with exact attention in fp64'),
-        el('nav', {'aria-label': 'Parts of the report'}, [['recommendations', 'Recommendations'], ['heat', 'Every head'], ['layers', 'Layer by layer'], ['guide', 'How to read it'], ['foot', 'Machine and command']]
-            .map(([id, text]) => el('a', {href: '#' + id}, text))));
+        el('nav', {'aria-label': 'Parts of the report'}, [['recommendations', 'Recommendations'], ['names', 'The recipes'], ['heat', 'Every head'], ['layers', 'Layer by layer'], ['guide', 'How to read it'], ['foot', 'Machine and command']]
+            .map(([id, text]) => el('a', {href: '#' + id}, text))),
+        el('p', {class: 'intro'}, 'Attention can be computed with fewer bits than the 16 that are usual: cheaper, and less exact. A recipe says which numbers get how many bits. Each recipe was run on the queries, keys and values of this file, and its result compared with the exact one, head by head.'));
+}
+
+// Where the bound comes from.
+function boundText() {
+    const usual = 'It lies above what 8-bit rounding costs on random data (.04 to .054) and far below what 4-bit rounding costs there (.14 to .19): a head that misses it loses more than 8 bits explain. It is a convention, and no proof of what a model can bear.';
+    return report.bound_source === 'default' ? bound + ' is the usual bound of quatt (--bound sets another). ' + usual : bound + ' was asked for with --bound.';
 }
 
 function verdict() {
@@ -241,7 +258,8 @@ function verdict() {
         : name === null ? 'No recipe stays below the bound' : 'Use ' + clean(name));
     const box = el('section', {class: 'verdict', 'aria-label': 'Recommendation'},
         el('p', {class: 'lead', id: 'lead'}, texts.join(', ')),
-        el('p', {class: 'dim'}, 'The cheapest recipe whose relative error (rel-L2) stays below ' + bound + ' in every head' + (many ? ', layer by layer.' : '.')));
+        el('p', {class: 'dim'}, 'The cheapest recipe whose relative error (rel-L2: the length of the error over the length of the result; .05 is 5 %) stays below ' + bound + ' in every head' + (many ? ', layer by layer.' : '.')),
+        el('p', {class: 'dim', id: 'bound'}, boundText()));
     if (report.failed.length > 0) box.append(el('p', {class: 'miss'}, plural(report.failed.length, 'layer') + ' could not be checked, see below.'));
     if (many && order.length > 1) {
         const all = [...cost.keys()].filter(name => report.layers.every(layer =>
@@ -268,6 +286,14 @@ function recommendations() {
         el('table', {class: report.layers.length > 12 ? 'rows cards many' : 'rows cards'},
             el('thead', {}, el('tr', {}, ['Layer', 'Recipe', 'Reason', 'Cheaper, but over the bound in a head'].map(t => el('th', {scope: 'col'}, t)))),
             el('tbody', {}, rows, failed)));
+}
+
+// What the names mean.
+function recipeNames() {
+    return el('section', {id: 'names'}, el('h2', {}, 'The recipes'),
+        el('p', {class: 'dim small'}, 'From cheap to dear, by the rates of tensor cores.'),
+        el('table', {class: 'rows names'}, el('tbody', {}, [...report.layers[0].recipes].sort((a, b) => a.cost - b.cost).map(recipe => el('tr', {},
+            el('th', {scope: 'row'}, clean(recipe.recipe)), el('td', {}, clean(recipe.about)))))));
 }
 
 // One panel a recipe, one row a layer. With a single layer, one panel with a row a recipe says the same in less.
@@ -313,15 +339,12 @@ function recipeTable(layer) {
     const head = ['Recipe', 'rel-L2', 'worst head', '', 'cosine', 'largest error', 'LSE error', 'ms'];
     const rows = byCost(layer.recipes).map(recipe => el('tr', {class: recipe.recipe === layer.recommendation.recipe ? 'chosen' : null},
         el('th', {scope: 'row'}, clean(recipe.recipe)),
-        el('td', {class: 'n'}, full(recipe.rel_l2)),
-        el('td', {class: fails(recipe.worst_rel_l2) ? 'n miss' : 'n'}, full(recipe.worst_rel_l2)),
-        el('td', {class: 'dim whole'}, 'head ' + recipe.worst_heads[0]),
-        el('td', {class: 'n'}, number(recipe.cosine).toFixed(6)),
-        el('td', {class: 'n'}, full(recipe.max_error)),
-        el('td', {class: 'n'}, full(recipe.lse_error)),
-        el('td', {class: 'n'}, number(recipe.time_ms) < 1 ? digits(recipe.time_ms, 2) : number(recipe.time_ms).toFixed(1))));
+        [full(recipe.rel_l2), full(recipe.worst_rel_l2), 'head ' + recipe.worst_heads[0], number(recipe.cosine).toFixed(6), full(recipe.max_error), full(recipe.lse_error),
+            number(recipe.time_ms) < 1 ? digits(recipe.time_ms, 2) : number(recipe.time_ms).toFixed(1)].map((text, i) =>
+            el('td', {class: i === 2 ? 'dim whole' : i === 1 && fails(recipe.worst_rel_l2) ? 'n miss' : 'n', 'data-title': head[i + 1] || 'which'}, text))));
     return el('figure', {}, el('h4', {}, 'Recipes'),
-        el('figcaption', {}, 'rel-L2 and cosine: means over the heads. Errors: the largest. ms: all rows, on this device, which is not the GPU that you may want it for.'),
+        el('figcaption', {}, 'rel-L2 and cosine: means over the heads. Largest error: of a single number, where the exact results have an rms of ' + full(layer.exact.rms) + ' and are at most ' + full(layer.exact.largest) +
+            '. LSE error: of the logarithm of a row’s softmax sum, so .01 is 1 % of the sum. ms: all rows, on this device, which is not the GPU that you may want it for.'),
         scroller('Recipes', el('table', {class: 'rows recipes'},
             el('thead', {}, el('tr', {}, head.map((text, i) => el('th', {scope: 'col', class: i === 0 || i === 3 ? null : 'n'}, text)))),
             el('tbody', {}, rows))));
@@ -537,7 +560,12 @@ function layerSection(layer, index) {
 
 function guide() {
     const entries = [
+        ['Recipe', 'Attention multiplies queries Q with keys K, turns the scores into weights P by a softmax, and multiplies these with the values V. A recipe says in which format each of Q, K, P and V is rounded, and how many numbers share a scale.'],
+        ['Head, row', 'A layer has several heads, each with Q, K and V of its own (K and V may be shared). A row is the result for one query of one head.'],
         ['rel-L2', '|o − r| / |r|, over the rows compared of a head and all channels; o is the recipe, r exact attention in fp64. On N(0,1) data int8_fp8 has .039, fp8 .053, nvfp4_fp8 .14, nvfp4 .19.'],
+        ['Bound', boundText()],
+        ['Cosine', 'o·r / (|o| |r|): 1 where the result has the direction of the exact one.'],
+        ['Largest error, LSE error', 'The largest |o − r| of a single number, to be seen beside the exact results’ rms and largest value, which stand above each table; the largest difference of a row’s log-sum-exp (natural logarithm).'],
         ['Cheap and dear', 'From cheap to dear: nvfp4, nvfp4_fp8, fp8 = fp8_head, int8_fp8, bf16 = f16: the order of tensor-core rates, not of the times measured here.'],
         ['Mass in light keys', 'The share of a row’s softmax mass in keys that lie 2⁻¹¹ or more below the largest of their aligned 64 keys. FP8 codes of P keep those badly.'],
         ['Channel means', 'Recipes take the mean of each channel out of K and V and put back what it does to the result. Q keeps its means: where they are much of its power, 4- and 8-bit recipes lose accuracy.'],
@@ -567,7 +595,7 @@ function footer() {
 
 const notes = report.notes.map(note => el('p', {class: 'note'}, clean(note)));
 const sections = report.layers.map(layerSection);
-page.append(header(), verdict(), ...notes, recommendations(), heatMap(),
+page.append(header(), verdict(), ...notes, recommendations(), recipeNames(), heatMap(),
     el('section', {id: 'layers'}, el('h2', {}, report.layers.length > 1 ? 'Layer by layer' : 'The layer'), sections), guide(), footer());
 page.hidden = false;
 document.getElementById('plain').hidden = true;
