@@ -54,16 +54,17 @@ struct Row {
     }
 };
 
-// A tile's rows, one beside the other. A channel takes 16 bits at most: 32 KB, half of the stack
-// that a run may use.
+// Some rows of a tile, one beside the other: all 64 would be too much for a small stack.
+constexpr std::int64_t kTurnedRows = 16;
+
 template <class T>
 struct Rows {
-    alignas(64) std::array<T, kTile * kMaxHeadDim * 2 / sizeof(T)> x;
+    alignas(64) std::array<T, kTurnedRows * kMaxHeadDim> x;
 
-    // to [steps][64] = the rows [64][steps] turned
+    // 16 columns of to [steps][64] = the rows [16][steps] turned
     void turn(std::int64_t steps, T* to) const {
         for (std::int64_t k = 0; k < steps; k++) {
-            for (std::int64_t j = 0; j < kTile; j++) {
+            for (std::int64_t j = 0; j < kTurnedRows; j++) {
                 to[k * kTile + j] = x[static_cast<std::size_t>(j * steps + k)];
             }
         }
@@ -83,19 +84,22 @@ std::int32_t correction(const CanonicalHead& k, std::int64_t j) {
 void pack_units(const quatt_operand_recipe& r, const CanonicalHead& k, const TileShape& s,
                 std::int64_t tile, std::uint32_t* to) {
     Rows<std::uint32_t> rows;
-    for (std::int64_t j = 0; j < kTile; j++) {
-        const std::int64_t key = tile * kTile + j;
-        Row row;
-        if (key < k.tokens) {
-            row.load(s, r, k, key);
+    std::uint32_t* const units = to + (s.scores == Product::kInt8 ? kTile : 0);
+    for (std::int64_t j0 = 0; j0 < kTile; j0 += kTurnedRows) {
+        for (std::int64_t j = 0; j < kTurnedRows; j++) {
+            const std::int64_t key = tile * kTile + j0 + j;
+            Row row;
+            if (key < k.tokens) {
+                row.load(s, r, k, key);
+            }
+            std::memcpy(rows.x.data() + j * s.steps, row.x.data(),
+                        static_cast<std::size_t>(4 * s.steps));
+            if (s.scores == Product::kInt8) {
+                to[j0 + j] = key < k.tokens ? static_cast<std::uint32_t>(correction(k, key)) : 0;
+            }
         }
-        std::memcpy(rows.x.data() + j * s.steps, row.x.data(),
-                    static_cast<std::size_t>(4 * s.steps));
-        if (s.scores == Product::kInt8) {
-            to[j] = key < k.tokens ? static_cast<std::uint32_t>(correction(k, key)) : 0;
-        }
+        rows.turn(s.steps, units + j0);
     }
-    rows.turn(s.steps, to + (s.scores == Product::kInt8 ? kTile : 0));
 }
 
 }  // namespace
@@ -160,15 +164,18 @@ void pack_keys(const quatt_operand_recipe& r, const CanonicalHead& k, const Tile
             continue;
         }
         Rows<std::uint16_t> rows;
-        for (std::int64_t j = 0; j < kTile; j++) {
-            std::uint16_t* row = rows.x.data() + j * s.dim;
-            if (tile * kTile + j < k.tokens) {
-                row_in_16_bits(r, k, tile * kTile + j, row);
-            } else {
-                std::fill(row, row + s.dim, std::uint16_t{0});
+        for (std::int64_t j0 = 0; j0 < kTile; j0 += kTurnedRows) {
+            for (std::int64_t j = 0; j < kTurnedRows; j++) {
+                const std::int64_t key = tile * kTile + j0 + j;
+                std::uint16_t* row = rows.x.data() + j * s.dim;
+                if (key < k.tokens) {
+                    row_in_16_bits(r, k, key, row);
+                } else {
+                    std::fill(row, row + s.dim, std::uint16_t{0});
+                }
             }
+            rows.turn(s.dim, reinterpret_cast<std::uint16_t*>(to) + j0);
         }
-        rows.turn(s.dim, reinterpret_cast<std::uint16_t*>(to));
     }
 }
 

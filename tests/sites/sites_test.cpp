@@ -31,20 +31,6 @@ const std::vector<Unnoticed>& unnoticed() {
          .snippet = "fence_mbarrier_init()",
          .why = "The loader's fence_proxy_async lies between the inits, which it knows of by the "
                 "barrier, and its first copy. PTX ISA 9.7.13.4"},
-        {.file = "wgmma/kernel.cuh",
-         .instruction = "bar.warp.sync",
-         .snippet = "no lane is behind by a phase",
-         .why = "wgmma.fence is .sync and comes after each wait for a stage: all lanes have seen "
-                "the phase. What a warp reads of a stage besides is read by wgmma, of which every "
-                "lane knows by its wait_group, and by the lane that lets go. PTX ISA 9.7.15.7.1, "
-                "9.7.15.7.3"},
-#else
-        {.file = "warp_mma/tiles.cuh",
-         .instruction = "barrier.sync",
-         .snippet = "fence_mbarrier_init(); } ptx::barrier_sync();",
-         .why = "The barriers around the item's number come before any use of an mbarrier, and "
-                "order its init as well. PTX ISA 9.7.13.1",
-         .recipe = "fp8"},
 #endif
     };
     return list;

@@ -64,6 +64,17 @@ inline float flush(float x) {
 #endif
 }
 
+// sub.rm.f32: a - b, rounded down. PTX ISA 9.7.3.4
+[[nodiscard]] QUATT_DEV float sub_down(float a, float b) {
+#if defined(__CUDACC__)
+    return __fsub_rd(a, b);
+#else
+    const float nearest = a - b, back = nearest - a;
+    const float error = (a - (nearest - back)) + (-b - back);  // of `nearest`, exact
+    return error < 0 ? std::nextafter(nearest, -INFINITY) : nearest;
+#endif
+}
+
 // max.f32: the other operand where one is NaN; +0 is above -0. PTX ISA 9.7.3.12
 [[nodiscard]] QUATT_DEV float max(float a, float b) {
 #if defined(__CUDACC__)

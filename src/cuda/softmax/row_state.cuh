@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "cuda/ptx/ptx.hpp"
 #include "recipe/softmax_policy.hpp"
@@ -27,10 +28,14 @@ struct RowState {
     static constexpr float kBias = float(Policy.exponent_bias);  // w
     static constexpr float kRefreshRise = float(Policy.refresh_rise);
     static constexpr float kMaxDrop = float(Policy.max_drop);
-    static constexpr float kNoMax = -1e30f;  // m of a row that has met no key
-    static constexpr float kNoOffset = kBias - kNoMax;
+    // m of a row that has met no key: no finite t is below it.
+    static constexpr float kNoMax = std::numeric_limits<float>::lowest();
+    static constexpr float kNoOffset = -kNoMax;  // w - m, rounded
+    // From here on t is a multiple of a half, and its rounding matters.
+    static constexpr float kCoarse = 0x1p22f;
 
-    // m, an integer, is kept as what it adds to the exponents of P: w - m.
+    // m, an integer, is kept as what it adds to the exponents of P: w - m, rounded down where it
+    // is no fp32 number, so that no p is above 2^w.
     float exponent_offset[Rows];
     float highest[Rows];  // m so far
     float sum[Rows];      // l: of the unrounded p, this lane's keys
@@ -50,7 +55,16 @@ struct RowState {
         }
     }
 
-    [[nodiscard]] QUATT_DEV float running_max(u32 r) const { return kBias - exponent_offset[r]; }
+    [[nodiscard]] QUATT_DEV float running_max(u32 r) const {
+        return ptx::sub_down(kBias, exponent_offset[r]);
+    }
+
+    // Whether scores of row r are to be rounded as t before m is taken from them: s * scale - m is
+    // otherwise rounded once and the maximum twice, which such an m would show.
+    [[nodiscard]] QUATT_DEV bool is_coarse(u32 r) const {
+        const float size = exponent_offset[r] < 0 ? -exponent_offset[r] : exponent_offset[r];
+        return size >= kCoarse && size < kNoOffset;
+    }
 
     // The exponent of p for a score.
     [[nodiscard]] QUATT_DEV float exponent(u32 r, float s, float scale) const {
@@ -73,7 +87,7 @@ struct RowState {
 
     // Rule 3: m moves, and l by an exact power of two; the result is for O.
     [[nodiscard]] QUATT_DEV float rescale(u32 r, float m) {
-        const float next = kBias - m, factor = ptx::ex2(next - exponent_offset[r]);
+        const float next = ptx::sub_down(kBias, m), factor = ptx::ex2(next - exponent_offset[r]);
         exponent_offset[r] = next;
         highest[r] = ptx::max(highest[r], m);
         sum[r] *= factor;

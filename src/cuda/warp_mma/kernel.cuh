@@ -105,12 +105,16 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
             tiles.wait(used);
             used++;
 
-            // t = score * scale[r], in log2 units
-            float scale[kLaneRows];
-            QUATT_UNROLL
-            for (u32 r = 0; r < kLaneRows; r++) {
-                scale[r] = factor[r] * next_scale;
-            }
+            // t = score * scale_of(r), in log2 units.
+            float scale[C::kIsPacked ? kLaneRows : 1];
+            const auto set_scale = [&] {
+                QUATT_UNROLL
+                for (u32 r = 0; r < (C::kIsPacked ? kLaneRows : 1); r++) {
+                    scale[r] = factor[r] * next_scale;
+                }
+            };
+            set_scale();
+            const auto scale_of = [&](u32 r) -> float& { return scale[C::kIsPacked ? r : 0]; };
             if (C::kIsPacked && n > 0) {
                 next_scale = k_scale(n - 1);
             }
@@ -136,17 +140,19 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
                         for (u32 j = 0; j < 2 * C::kScoreTiles; j++) {
                             float& x = s[r / 2][j / 2][2 * (r % 2) + j % 2];
                             const i32 key = first_key + i32(8 * (j / 2) + 2 * t + j % 2);
-                            x = C::Modifier::apply(p.modifier, x * factor[r] * next_scale, head,
-                                                   row_of(r), key);
+                            x = C::Modifier::apply(p.modifier, x * scale_of(r), head, row_of(r),
+                                                   key);
                         }
-                        scale[r] = 1;
+                    }
+                    QUATT_UNROLL
+                    for (float& x : scale) {
+                        x = 1;
                     }
                 }
                 if (first_key + i32(C::kKeys) > unmasked) {
                     QUATT_UNROLL
                     for (u32 r = 0; r < kLaneRows; r++) {
-                        // NOTE: of 16 bits it never changes, and stays a constant of the loop.
-                        scale[r] = C::kIsPacked ? tile::not_zero(scale[r]) : scale[r];
+                        scale_of(r) = C::kIsPacked ? tile::not_zero(scale_of(r)) : scale_of(r);
                         const i32 seen = visible(row_of(r)) - first_key -
                                          i32(2 * t);  // of this lane's first key on
                         C::Mask::template apply<C::kScoreTiles>(seen, [&](u32 j, u32 i) -> float& {
@@ -169,7 +175,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
                     x = ptx::max(x,
                                  ptx::max(s[r / 2][j][2 * (r % 2)], s[r / 2][j][2 * (r % 2) + 1]));
                 }
-                return softmax::row_maximum(x) * scale[r];
+                return softmax::row_maximum(x) * scale_of(r);
             };
             score(n);
             if (!C::kIsPacked && n > 0) {
@@ -178,16 +184,36 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
             }
 
             // A refresh. bf16 has one in its first tile alone, since every row would overflow
-            // there.
+            // there, and takes maxima besides where an m is large.
             const auto plan_refresh = [&](u32 risen) {
-                rows.refresh = risen;
-                refresh_at = !C::kPolicy.refreshes  ? -1
-                             : ptx::any(risen != 0) ? n - 1
-                                                    : walk.next_border(n);
+                // Where an m is large, scores become t, so that all of them are rounded alike.
+                bool is_coarse = rows.is_coarse(0);
+                QUATT_UNROLL
+                for (u32 r = 1; r < kLaneRows; r++) {
+                    is_coarse = is_coarse || rows.is_coarse(r);
+                }
+                is_coarse = ptx::any(is_coarse);
+                if (is_coarse) {
+                    QUATT_UNROLL
+                    for (u32 r = 0; r < kLaneRows; r++) {
+                        QUATT_UNROLL
+                        for (u32 j = 0; j < 2 * C::kScoreTiles; j++) {
+                            s[r / 2][j / 2][2 * (r % 2) + j % 2] *= scale_of(r);
+                        }
+                    }
+                    QUATT_UNROLL
+                    for (float& x : scale) {
+                        x = 1;
+                    }
+                }
+                rows.refresh = C::kPolicy.refreshes ? risen : 0;
+                refresh_at = is_coarse || ptx::any(rows.refresh != 0) ? n - 1
+                             : C::kPolicy.refreshes                   ? walk.next_border(n)
+                                                                      : -1;
             };
             u32 risen = 0;  // bit r: this tile raised m of row r by so much as to ask for a refresh
             if (n == refresh_at) {
-                const bool is_border = walk.is_border(n);
+                const bool is_border = C::kPolicy.refreshes && walk.is_border(n);
                 QUATT_UNROLL
                 for (u32 r = 0; r < kLaneRows; r++) {
                     const bool is_refresh = is_border || (rows.refresh >> r & 1) != 0;
@@ -215,8 +241,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
                             float e[P::kPerRegister];
                             QUATT_UNROLL
                             for (u32 k = 0; k < P::kPerRegister; k++) {
-                                e[k] = ptx::ex2(
-                                    rows.exponent(r, s[b][j + k / 2][2 * half + k % 2], scale[r]));
+                                e[k] = ptx::ex2(rows.exponent(r, s[b][j + k / 2][2 * half + k % 2],
+                                                              scale_of(r)));
                                 sum[r] = step == 0 && i < 2 && k == 0 ? e[k] : sum[r] + e[k];
                             }
                             pf[b][step][i] = P::pack(e);
@@ -241,7 +267,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
                 }
                 if constexpr (!C::kIsPacked) {
                     u32 at = u32(n);
-                    ptx::pin(at);    // NOTE: or its masks are prepared on the common path
+                    ptx::pin(at);  // NOTE: or its masks are prepared on the common path
+                    set_scale();
                     score(i32(at));  // its registers have gone to P
                 }
                 QUATT_UNROLL
@@ -267,11 +294,16 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
         // ---------------------------------------------------------------- results
         // NOTE: read again, so that what only the results need takes no registers in the loop.
         const worklist::Segment to = worklist::load_segment(p.list.segments, segment);
+        u32 column = t;
+        if constexpr (C::kIsPacked) {
+            ptx::pin(column);  // or the channels' numbers take registers in all loops
+        }
         const i64 scales_at = (i64(segment) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
         QUATT_UNROLL
         for (u32 r = 0; r < kLaneRows; r++) {
             rows.finish(r);
-            const bool has_key = rows.sum[r] != 0;  // NaN is one
+            // NOTE: without a key the sum may be NaN, where Q or a masked K is.
+            const bool has_key = rows.sum[r] != 0 && visible(row_of(r)) > 0;
             if (p.out.has_lse && t == 0 && row_of(r) < to.q_len) {
                 float lse = rows.lse(r);
                 if constexpr (C::Recipe::kIsCentred) {
@@ -281,24 +313,24 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
                 p.out.lse.store(to.lse + head * p.out.lse_head + row_of(r) * p.out.lse_token,
                                 has_key ? lse : -INFINITY);
             }
-            const float inverse = has_key ? 1.0f / rows.sum[r] : 0.0f;
+            const float inverse = 1.0f / rows.sum[r];
             QUATT_UNROLL
             for (u32 j = 0; j < C::kOutTiles; j++) {
                 float &y0 = o[r / 2][j][2 * (r % 2)], &y1 = o[r / 2][j][2 * (r % 2) + 1];
-                y0 *= inverse;
-                y1 *= inverse;
+                y0 = has_key ? y0 * inverse : 0.0f;
+                y1 = has_key ? y1 * inverse : 0.0f;
                 if constexpr (C::kIsPacked) {
                     const auto v =
-                        p.packed.v_scale.template load<ptx::F32x2>(scales_at + 8 * j + 2 * t);
+                        p.packed.v_scale.template load<ptx::F32x2>(scales_at + 8 * j + 2 * column);
                     const auto mean =
-                        p.packed.v_mean.template load<ptx::F32x2>(scales_at + 8 * j + 2 * t);
+                        p.packed.v_mean.template load<ptx::F32x2>(scales_at + 8 * j + 2 * column);
                     y0 = has_key ? ptx::fma(y0, v.x, mean.x) : 0.0f;
                     y1 = has_key ? ptx::fma(y1, v.y, mean.y) : 0.0f;
                 }
             }
         }
         epilogue::store_rows<kLaneRows, C::kOutTiles>(
-            p.out, to.out + head * p.out.strides.head, to.q_len, t, row_of,
+            p.out, to.out + head * p.out.strides.head, to.q_len, column, row_of,
             [&](u32 r, u32 j, u32 i) { return o[r / 2][j][2 * (r % 2) + i]; });
     }
 }

@@ -61,7 +61,7 @@ struct PackedTiles {
             }
             ptx::fence_mbarrier_init();
         }
-        ptx::barrier_sync();
+        // NOTE: the barriers around an item's number come before any use. PTX ISA 9.7.13.1
     }
 
     QUATT_DEV void request(const ItemKeys<C>& item, i32 n, u32 used) const {

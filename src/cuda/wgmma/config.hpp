@@ -152,6 +152,14 @@ struct SharedViews {
     }
 };
 
+// What the walk of an item's keys may depend on. `end`: the row after its last.
+template <class C>
+[[nodiscard]] QUATT_DEV worklist::WalkedItem walked_item(bool is_causal, u32 segment, u32 head,
+                                                         i32 row, i32 end, i32 queries, i32 keys) {
+    const i32 seen = row < end ? tile::visible_keys(is_causal, end - 1, queries, keys) : 0;
+    return {segment, head, row, (seen + i32(C::kKeys) - 1) / i32(C::kKeys)};
+}
+
 template <class C>
 struct Params : schedule::AttendParams {
     typename C::Walk::Params walk;

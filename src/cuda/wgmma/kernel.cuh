@@ -25,10 +25,10 @@ struct SlowTiles {
 
     QUATT_DEV explicit SlowTiles(i32 first) : next(first), last(first) {}
 
-    // After tile n: a border is slow, a tile with masked keys, the one after a rise of m, and any
+    // After tile n: a border is slow, a tile with masked keys, one that this lane asks for, and any
     // while overflows come often.
     QUATT_DEV void plan(const typename C::Walk& walk, i32 n, i32 unmasked, bool overflowed,
-                        bool refresh_next) {
+                        bool is_asked) {
         if (overflowed) {
             recent -= last - n;
             recent = (recent < 0 ? 0 : recent) + C::kOverflowWeight;
@@ -36,8 +36,7 @@ struct SlowTiles {
         }
         const i32 border = walk.next_border(n);
         const bool is_masked = (walk.tile(n - 1) + 1) * i32(C::kKeys) > unmasked;
-        next = ptx::any(refresh_next || is_masked) || recent - (last - n) >= C::kOften ? n - 1
-                                                                                       : border;
+        next = ptx::any(is_asked || is_masked) || recent - (last - n) >= C::kOften ? n - 1 : border;
     }
 };
 
@@ -120,7 +119,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
                 continue;
             }
         }
-        const typename C::Walk walk(p.walk, {where.y, head, i32(where.w), i32(where.x) - 1});
+        const typename C::Walk walk(p.walk, walked_item<C>(p.is_causal, where.y, head, i32(where.w),
+                                                           i32(lengths.w), queries, keys));
         const i32 row0 = group_row + i32(warp % 4 * 16 + g);
         const auto row_of = [&](u32 r) { return row0 + i32(8 * r); };
         const auto visible = [&](i32 row) {
@@ -209,12 +209,23 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
             const auto overflows = [&](u32 r, float score) {
                 return C::Probabilities::exponent_overflows(rows.exponent(r, score, scale[r]));
             };
+            // Where an m is large, scores become t, so that all of them are rounded alike.
+            const auto round_coarse = [&] {
+                const bool is_coarse = ptx::any(rows.is_coarse(0) || rows.is_coarse(1));
+                if (is_coarse) {
+                    QUATT_UNROLL
+                    for (u32 i = 0; i < C::kScoreRegisters; i++) {
+                        s[i] *= scale[i / 2 % 2];
+                    }
+                    scale[0] = scale[1] = 1;
+                }
+                return is_coarse;
+            };
             // Bit r: O waits for a rescale by pending_factor[r]; 4: it joins the promoted
             // accumulator.
             u32 pending = 0;
             float pending_factor[2];
             bool overflowed = false;
-            u32 risen = 0;  // rows whose m this tile raised by enough for a refresh
             if constexpr (C::Modifier::kChangesScores) {
                 QUATT_UNROLL
                 for (u32 i = 0; i < C::kScoreRegisters; i++) {
@@ -238,6 +249,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
                     }
                 }
                 const bool is_border = is_first || walk.is_border(tile);
+                u32 risen = 0;
                 float top[2] = {lane_maximum(0), lane_maximum(1)};
                 top[0] = softmax::row_maximum(top[0]);
                 top[1] = softmax::row_maximum(top[1]);
@@ -251,8 +263,9 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
                     pending |= ptx::any(pending_factor[r] != 1) ? 1u << r : 0u;
                 }
                 rows.refresh = risen;
+                const bool is_coarse = round_coarse();
                 slow.plan(walk, tile, unmasked, !is_first && ptx::any(overflowed),
-                          rows.refresh != 0);
+                          is_coarse || rows.refresh != 0);
                 pending = is_first ? 0 : is_border ? pending | 4 : pending;  // at first O is 0
             }
             float sum[2];
@@ -279,7 +292,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
             };
             const bool may_overflow[2] = {exponentials(0), exponentials(1)};
             if (ptx::any(may_overflow[0] || may_overflow[1])) [[unlikely]] {
-                bool is_slow = false;
+                bool is_slow = false, is_coarse = false;
+                u32 risen = 0;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
                     if (ptx::any(may_overflow[r])) {
@@ -290,15 +304,14 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
                             pending_factor[r] = before * rows.update(r, all * scale[r], false,
                                                                      overflows(r, all), risen);
                             pending |= 1u << r;
+                            is_coarse = round_coarse();
                             (void)exponentials(r);
                             is_slow = true;
                         }
                     }
                 }
-                if (is_slow) {
-                    rows.refresh |= risen;
-                    slow.plan(walk, tile, unmasked, true, rows.refresh != 0);
-                }
+                rows.refresh |= risen;
+                slow.plan(walk, tile, unmasked, is_slow, is_coarse || rows.refresh != 0);
             }
             // NOTE: after a branch, or the compiler waits before the exponentials.
             settle();
@@ -318,7 +331,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
             rows.sum[1] += sum[1];
         };
         const auto release = [&](u32 n) {
-            ptx::syncwarp();  // no lane is behind by a phase
             if (speaks) {
                 ptx::mbarrier_arrive(shared.empty(n));
             }
@@ -399,7 +411,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
         QUATT_UNROLL
         for (u32 r = 0; r < 2; r++) {
             rows.finish(r);
-            has_key[r] = rows.sum[r] != 0;  // NaN is one
+            // NOTE: without a key the sum may be NaN, where Q or a masked K is.
+            has_key[r] = rows.sum[r] != 0 && visible(row_of(r)) > 0;
             if (p.out.has_lse && t == 0 && row_of(r) < queries) {
                 const float lse = rows.lse(r) + p.packed.lse_shift.load(factors + row_of(r));
                 p.out.lse.store(offset(results.z, results.w) + head * p.out.lse_head +

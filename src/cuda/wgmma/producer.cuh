@@ -27,11 +27,7 @@ QUATT_DEV void produce(const Params<C>& p, const SharedViews<C>& shared) {
             const worklist::Item& x = piece.item;
             const i32 row = piece.row, end = piece.row_end;
             const i32 queries = x.where.q_len, keys = x.where.k_len;
-            walked = {x.segment, x.head, row,
-                      row < end ? (tile::visible_keys(p.is_causal, end - 1, queries, keys) +
-                                   i32(C::kKeys) - 1) /
-                                      i32(C::kKeys)
-                                : 0};
+            walked = walked_item<C>(p.is_causal, x.segment, x.head, row, end, queries, keys);
             tiles = typename C::Walk(p.walk, walked).count();
             const auto low = [](i64 offset) { return u32(u64(offset)); };
             const auto high = [](i64 offset) { return u32(u64(offset) >> 32); };
