@@ -5,15 +5,14 @@
 #include <cmath>
 
 #include "core/arena.hpp"
-#include "recipe/softmax_law.hpp"
+#include "recipe/lazy_softmax.hpp"
 
 namespace quatt::cpu {
 namespace {
 
-using recipe::exp2_fast;
 using recipe::kLog2E;
-using recipe::kNoReference;
-using recipe::RowReference;
+using recipe::kNoMax;
+using recipe::RowState;
 
 // Rows whose scores are in memory at a time. A tile is fetched and widened once for a block of
 // rows, but scores and P are to stay in the first-level cache.
@@ -31,8 +30,8 @@ struct Scratch {
     float* t_mean;          // [row step, 64]
     std::uint32_t* p;       // [part rows, 64 / elements]
     float* l;               // [block rows, kSumLanes]
-    float* o;               // [block rows, dv]: under the row's reference
-    float* master;          // [block rows, dv]: under the row's master reference
+    float* o;               // [block rows, dv]: under the row's running max
+    float* promoted;        // [block rows, dv]: under the max of the row's promoted sums
 
     Scratch(const TileShape& s, std::byte* base)
         : carver(base),
@@ -45,7 +44,7 @@ struct Scratch {
           p(carver.take<std::uint32_t>(kPartRows * kTile)),
           l(carver.take<float>(kBlockRows * kSumLanes)),
           o(carver.take<float>(kBlockRows * s.dv)),
-          master(carver.take<float>(kBlockRows * s.dv)) {}
+          promoted(carver.take<float>(kBlockRows * s.dv)) {}
 };
 
 void prefetch(const std::byte* tile, std::int64_t bytes) {
@@ -61,6 +60,7 @@ public:
         : p_(p),
           o_(o),
           r_(*o.recipe),
+          policy_(recipe::softmax_policy(r_)),
           head_(head),
           first_row_(rows.front()),
           n_(static_cast<std::int64_t>(rows.size())),
@@ -82,8 +82,8 @@ public:
             }
         }
         for (std::int64_t i = 0; i < n_; i++) {
-            finish_row(p_, r_, head_.k, head_.v, first_row_ + i, at(master_reference_, i),
-                       at(master_l_, i), s_.master + i * o_.shape.dv);
+            finish_row(p_, r_, head_.k, head_.v, first_row_ + i, at(promoted_m_, i),
+                       at(promoted_l_, i), s_.promoted + i * o_.shape.dv);
         }
     }
 
@@ -101,7 +101,7 @@ private:
         std::fill(s_.p, s_.p + kPartRows * kTile, 0u);
         std::fill(s_.l, s_.l + rows * kSumLanes, 0.0f);
         std::fill(s_.o, s_.o + rows * o_.shape.dv, 0.0f);
-        std::fill(s_.master, s_.master + rows * o_.shape.dv, 0.0f);
+        std::fill(s_.promoted, s_.promoted + rows * o_.shape.dv, 0.0f);
         first_ = last_whole_ = p_.mask.k_len;
         last_ = first_whole_ = 0;
         for (std::int64_t i = 0; i < n_; i++) {
@@ -109,7 +109,7 @@ private:
             pack_query(r_.q, head_.q, row, o_.shape, s_.q + i * o_.shape.steps);
             at(row_factor_, i) =
                 recipe::row_factor(r_.q, head_.q, row) * (p_.softmax_scale * kLog2E);
-            at(master_reference_, i) = kNoReference;
+            at(promoted_m_, i) = kNoMax;
             const std::int64_t first = p_.mask.first(row), last = p_.mask.last(row);
             first_ = std::min(first_, first);
             last_ = std::max(last_, last);
@@ -153,14 +153,14 @@ private:
         const TileShape& shape = o_.shape;
         const std::int64_t key = tile * kTile, interval = key / r_.interval_keys;
         find_seen(key);
-        if (r_.promote != 0 && interval != interval_) {
+        if (policy_.promotes && interval != interval_) {
             enter(interval);
         }
         const std::uint32_t *k = k_tile(tile), *v = v_tile(tile);
         const auto qk = static_cast<std::size_t>(shape.scores);
         const auto pv = static_cast<std::size_t>(shape.values);
         Meeting m{};
-        m.recipe = &r_;
+        m.policy = &policy_;
         m.interval = interval;
         m.t = s_.t;
         m.p = s_.p;
@@ -175,7 +175,7 @@ private:
             m.row_factor = row_factor_.data() + i;
             m.first = seen_first_.data() + i;
             m.last = seen_last_.data() + i;
-            m.reference = reference_.data() + i;
+            m.row = state_.data() + i;
             m.l = s_.l + i * kSumLanes;
             m.factor = factor_.data() + i;
             o_.kernels->scores[qk](s_.q + i * shape.steps, k, rows, shape.steps, s_.t);
@@ -189,7 +189,7 @@ private:
     void enter(std::int64_t interval) {
         interval_ = interval;
         for (std::int64_t i = 0; i < n_; i++) {
-            if (at(reference_, i).interval != interval && at(seen_first_, i) < at(seen_last_, i)) {
+            if (at(state_, i).interval != interval && at(seen_first_, i) < at(seen_last_, i)) {
                 promote(i);
             }
         }
@@ -225,19 +225,17 @@ private:
         return reinterpret_cast<const std::uint32_t*>(to);
     }
 
-    // O joins the master under the higher of both references.
+    // O joins the promoted sums.
     void promote(std::int64_t i) {
-        float& reference = at(master_reference_, i);
-        const float top = std::fmax(reference, at(reference_, i).m);
-        const float keep = exp2_fast(reference - top), add = exp2_fast(at(reference_, i).m - top);
+        const recipe::Joined joined = recipe::join(at(promoted_m_, i), at(state_, i).m);
         float* o = s_.o + i * o_.shape.dv;
-        float* master = s_.master + i * o_.shape.dv;
+        float* promoted = s_.promoted + i * o_.shape.dv;
         for (std::int64_t d = 0; d < o_.shape.dv; d++) {
-            master[d] = master[d] * keep + o[d] * add;
+            promoted[d] = promoted[d] * joined.first + o[d] * joined.second;
             o[d] = 0;
         }
-        at(master_l_, i) *= keep;
-        reference = top;
+        at(promoted_l_, i) *= joined.first;
+        at(promoted_m_, i) = joined.m;
     }
 
     void end_split(std::int64_t i) {
@@ -247,13 +245,14 @@ private:
             l += s_.l[i * kSumLanes + lane];
             s_.l[i * kSumLanes + lane] = 0;
         }
-        at(master_l_, i) += l * exp2_fast(at(reference_, i).m - at(master_reference_, i));
-        at(reference_, i) = RowReference{};
+        at(promoted_l_, i) += l * recipe::rescaling(at(state_, i).m, at(promoted_m_, i));
+        at(state_, i) = RowState{};
     }
 
     const recipe::HeadProblem& p_;
     const BlockOptions& o_;
     const quatt_recipe& r_;
+    recipe::SoftmaxPolicy policy_;
     const PackedHead& head_;
     std::int64_t first_row_, n_;
     Scratch s_;
@@ -261,9 +260,9 @@ private:
     std::int64_t first_whole_ = 0, last_whole_ = 0;  // keys that all rows see
     bool seen_whole_ = false;                        // seen_* say so of the last tile
     std::int64_t interval_ = -1;                     // of the last tile
-    std::array<float, kBlockRows> row_factor_{}, factor_{}, master_reference_{}, master_l_{};
+    std::array<float, kBlockRows> row_factor_{}, factor_{}, promoted_m_{}, promoted_l_{};
     std::array<std::int32_t, kBlockRows> seen_first_{}, seen_last_{};
-    std::array<RowReference, kBlockRows> reference_{};
+    std::array<RowState, kBlockRows> state_{};
 };
 
 }  // namespace

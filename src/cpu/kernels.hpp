@@ -17,7 +17,7 @@
 
 #include <cstdint>
 
-#include "recipe/softmax_law.hpp"
+#include "recipe/lazy_softmax.hpp"
 
 namespace quatt::cpu {
 
@@ -40,7 +40,7 @@ enum class Product { kF32, kBf16, kF16, kInt8 };
 
 // What the softmax of a block of rows and one tile reads and writes.
 struct Meeting {
-    const quatt_recipe* recipe;
+    const recipe::SoftmaxPolicy* policy;
     std::int64_t interval;    // of the tile
     std::int64_t rows;        // not padded
     const float* t;           // [rows, 64]: products
@@ -48,8 +48,8 @@ struct Meeting {
     float key_factor;         // of all keys of the tile
     const float* row_factor;  // [rows]
     const std::int32_t *first, *last;  // [rows]: keys of the tile that a row sees, [first, last)
-    recipe::RowReference* reference;   // [rows]
-    float* l;                          // [rows, kSumLanes]: partial sums, under the reference
+    recipe::RowState* row;             // [rows]
+    float* l;                          // [rows, kSumLanes]: partial sums, under the running max
     float* factor;                     // [rows] out: what O is to be multiplied by
     std::uint32_t* p;                  // [rows, 64 / elements] out: rounded P
 };
@@ -68,7 +68,7 @@ struct Kernels {
     // o [rows, dv] = o * factor[row] + p . v
     void (*values[3])(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows,
                       std::int64_t dv, const float* factor, float* o);
-    // The law of the softmax reference, row by row; P as the product reads it
+    // Lazy softmax, row by row; P as the product reads it
     void (*meet[3])(const Meeting& m);
     // Tiles of 16-bit numbers as fp32: count is a multiple of 16
     void (*widen_bf16)(const std::uint16_t* from, std::int64_t count, float* to);

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "recipe/softmax_law.hpp"  // QUATT_INLINE
+#include "recipe/simd.hpp"  // QUATT_INLINE
 
 namespace quatt::cpu {
 namespace {

@@ -413,51 +413,50 @@ QUATT_INLINE void load_scores(const Meeting& m, std::int64_t i, F (&t)[kVectors]
     }
 }
 
-// recipe::meet_tile for one row: the same decisions.
+// A row's scores of a tile, as lazy softmax asks for them.
 template <class Round, Product kAs>
-[[gnu::noinline]] void meet_row(const Meeting& m, std::int64_t i, std::uint32_t* p) {
-    const quatt_recipe& r = *m.recipe;
-    recipe::RowReference& row = m.reference[i];
-    const float w = static_cast<float>(r.p_exponent), rise = static_cast<float>(r.look_rise);
-    const float before = row.m;
-    float factor = 1;
+struct RowTile {
+    const F (&t)[kVectors];
+    float w;
+    std::uint32_t* p;
+    F sum;  // of the unrounded p, a lane each
+
+    [[nodiscard]] QUATT_INLINE float maximum() const { return row_maximum(t); }
+    [[nodiscard]] QUATT_INLINE bool make_p(float m) {
+        const Outcome made = cpu::make_p<Round, kAs>(t, m, w, p);
+        sum = made.sum;
+        return made.overflow;
+    }
+};
+
+// A row whose running max may move, or has to.
+template <class Round, Product kAs>
+[[gnu::noinline]] void update_row(const Meeting& m, std::int64_t i, std::uint32_t* p) {
     F t[kVectors];
     load_scores(m, i, t);
-    if (!kIsBf16<Round> && (row.look || m.interval != row.interval)) {
-        const float x = __builtin_ceilf(row_maximum(t));
-        if (x > row.m) {
-            factor = row.move(x);
-        } else if (x <= row.m - rise && x >= -__FLT_MAX__) {
-            factor = row.move(__builtin_fmaxf(x, row.highest - static_cast<float>(r.fall_limit)));
-        }
-    }
-    row.interval = m.interval;
-    Outcome made = make_p<Round, kAs>(t, row.m, w, p);
-    if (made.overflow) {
-        factor *= row.move(__builtin_fmaxf(row.m, __builtin_ceilf(row_maximum(t))));
-        made = make_p<Round, kAs>(t, row.m, w, p);
-    }
-    row.look = row.m - before >= rise;
+    const float w = static_cast<float>(m.policy->exponent_bias);
+    RowTile<Round, kAs> tile{.t = t, .w = w, .p = p, .sum = all(0.0f)};
+    const float rescale = m.row[i].update(*m.policy, m.interval, tile).rescale;
     float* l = m.l + i * kSumLanes;
-    store(l, mul_add(load(l), all(factor), made.sum));
-    m.factor[i] = factor;
+    store(l, mul_add(load(l), all(rescale), tile.sum));
+    m.factor[i] = rescale;
 }
 
 template <class Round, Product kAs>
 void meet_rows(const Meeting& m) {
     constexpr std::int64_t kUnits = kTile / elements(kAs);
-    const float w = static_cast<float>(m.recipe->p_exponent);
+    const float w = static_cast<float>(m.policy->exponent_bias);
     for (std::int64_t i = 0; i < m.rows; i++) {
         std::uint32_t* p = m.p + i * kUnits;
-        const recipe::RowReference& row = m.reference[i];
+        const recipe::RowState& row = m.row[i];
         if (m.first[i] >= m.last[i]) {  // a tile without a key changes nothing
             std::memset(p, 0, kUnits * sizeof *p);
             m.factor[i] = 1;
             continue;
         }
-        // The common path: the reference stays. Where it may move, or has to, the row is done
-        // again.
-        if (!row.look && m.interval == row.interval) [[likely]] {
+        // The common path: nothing moves. A row that overflows is done again; so is one without a
+        // max, whose P overflows whatever its scores.
+        if (row.is_settled(m.interval)) [[likely]] {
             F t[kVectors];
             load_scores(m, i, t);
             const Outcome made = make_p<Round, kAs>(t, row.m, w, p);
@@ -468,13 +467,13 @@ void meet_rows(const Meeting& m) {
                 continue;
             }
         }
-        meet_row<Round, kAs>(m, i, p);
+        update_row<Round, kAs>(m, i, p);
     }
 }
 
 template <Product kAs>
 void meet(const Meeting& m) {
-    switch (m.recipe->p_format) {
+    switch (m.policy->p_format) {
         case QUATT_FORMAT_BF16:
             if constexpr (kAs != Product::kF16) {
                 meet_rows<RoundBf16, kAs>(m);

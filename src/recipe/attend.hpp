@@ -1,8 +1,7 @@
 // Attention of one head of one segment, rows in small blocks: what the two portable devices
 // compute.
 //   reference_rows: exact, in fp64, on the inputs as given
-//   emulate_rows:   the recipe step by step, on quantised operands, by the law of the softmax
-//   reference (docs/recipes.md)
+//   emulate_rows:   the recipe step by step, on quantised operands (docs/recipes.md)
 // Neither allocates; a caller runs any number of blocks at once, each with a scratch of its own.
 #pragma once
 #include <quatt/quatt.h>
@@ -81,7 +80,7 @@ void emulate_rows(const HeadProblem& p, const EmulateOptions& o, const Canonical
 [[nodiscard]] std::size_t emulate_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v,
                                                 std::int64_t key_tile);
 
-// Ends a row: o [channels of v] and l are the sums under the reference m. The sink joins, scales
+// Ends a row: o [channels of v] and l are the sums under the running max m. The sink joins, scales
 // and means of V and the LSE that smoothing K took come back, and the row is stored.
 void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead& k,
                 const CanonicalHead& v, std::int64_t row, float m, float l, const float* o);

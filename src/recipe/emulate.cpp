@@ -1,5 +1,5 @@
-// The recipe step by step. Tiles are walked from the last key to the first; see softmax_law.hpp for
-// what a row does with a tile.
+// The recipe step by step. Tiles are walked from the last key to the first; see lazy_softmax.hpp
+// for what a row does with a tile.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "recipe/accumulate.hpp"
 #include "recipe/attend.hpp"
 #include "recipe/simd.hpp"
-#include "recipe/softmax_law.hpp"
+#include "recipe/softmax_tile.hpp"
 
 namespace quatt::recipe {
 namespace {
@@ -23,13 +23,13 @@ constexpr std::int64_t kPvStep = 64;    // keys summed on their own before they 
 // What a block of rows works on. Channel counts are padded to 16 with zeros.
 struct Scratch {
     std::int64_t dim, dim_v, tile;
-    float* q;       // [rows, dim]
-    float* k;       // [dim, tile]: transposed
-    float* v;       // [tile, dim_v]
-    float* t;       // [rows, tile]: scores
-    float* p;       // [tile]
-    float* o;       // [rows, dim_v]: under the row's reference m
-    float* master;  // [rows, dim_v]: under the row's master reference
+    float* q;         // [rows, dim]
+    float* k;         // [dim, tile]: transposed
+    float* v;         // [tile, dim_v]
+    float* t;         // [rows, tile]: scores
+    float* p;         // [tile]
+    float* o;         // [rows, dim_v]: under the row's running max
+    float* promoted;  // [rows, dim_v]: under the max of the row's promoted sums
 
     static std::int64_t floats(std::int64_t d, std::int64_t dv, std::int64_t tile) {
         return kRowBlock * padded(d) + padded(d) * tile + tile * padded(dv) + kRowBlock * tile +
@@ -45,18 +45,18 @@ struct Scratch {
           t(v + tile * dim_v),
           p(t + kRowBlock * tile),
           o(p + tile),
-          master(o + kRowBlock * dim_v) {
+          promoted(o + kRowBlock * dim_v) {
         std::fill(q, q + floats(d, dv, tile), 0.0f);
     }
 };
 
 struct Row {
-    RowReference reference;
+    RowState state;
     std::int64_t first = 0, last = 0;  // keys that it sees
     float factor = 1;                  // q scale * norm * softmax_scale * log2 e
-    float l = 0;                       // under reference.m
-    float master_reference = kNoReference;
-    float master_l = 0;
+    float l = 0;                       // under state.m
+    float promoted_m = kNoMax;         // running max that the promoted sums are under
+    float promoted_l = 0;
 };
 
 // t[j] += q . k[:, j] over all channels, in fp32, 32 keys at a time
@@ -130,9 +130,9 @@ void scale(float* x, std::int64_t n, float factor) {
     }
 }
 
-QUATT_CLONES TileOutcome meet(const quatt_recipe& r, RowReference& row, std::int64_t interval,
-                              const float* t, std::int64_t n, float* p) {
-    return meet_tile(r, row, interval, t, n, p);
+QUATT_CLONES TileOutcome softmax(const SoftmaxPolicy& policy, RowState& row, std::int64_t interval,
+                                 const float* t, std::int64_t n, float* p) {
+    return softmax_tile(policy, row, interval, t, n, p);
 }
 
 class Block {
@@ -143,6 +143,7 @@ public:
         : p_(p),
           o_(o),
           r_(*o.recipe),
+          policy_(softmax_policy(r_)),
           q_(q),
           k_(k),
           v_(v),
@@ -169,8 +170,8 @@ public:
             }
         }
         for (std::int64_t i = 0; i < n(); i++) {
-            finish_row(p_, r_, k_, v_, index(i), row(i).master_reference, row(i).master_l,
-                       s_.master + i * s_.dim_v);
+            finish_row(p_, r_, k_, v_, index(i), row(i).promoted_m, row(i).promoted_l,
+                       s_.promoted + i * s_.dim_v);
         }
     }
 
@@ -210,21 +211,21 @@ private:
              begin < end && tile + s_.tile > begin; tile -= s_.tile) {
             load_keys(tile);
             for (std::int64_t i0 = 0; i0 < n(); i0 += kWarpRows) {
-                bool met = false, overflow = false, looked = false;
+                bool met = false, overflow = false, refreshed = false;
                 for (std::int64_t i = i0; i < std::min(n(), i0 + kWarpRows); i++) {
                     const std::int64_t a = std::max(tile, row(i).first) - tile;
                     const std::int64_t b = std::min(tile + s_.tile, row(i).last) - tile;
                     if (a < b) {
-                        const TileOutcome x = meet_one(i, tile, a, b);
+                        const TileUpdate x = meet_one(i, tile, a, b);
                         met = true;
-                        overflow |= x.overflow;
-                        looked |= x.looked;
-                        counters_.falls += x.fell;
+                        overflow |= x.overflowed;
+                        refreshed |= x.refreshed;
+                        counters_.falls += x.dropped;
                     }
                 }
                 counters_.warp_tiles += met;
                 counters_.overflow_warp_tiles += overflow;
-                counters_.look_warp_tiles += looked;
+                counters_.look_warp_tiles += refreshed;
             }
             if (tile == 0) {
                 break;
@@ -250,7 +251,7 @@ private:
     }
 
     // Row i meets keys [a, b) of the tile.
-    TileOutcome meet_one(std::int64_t i, std::int64_t tile, std::int64_t a, std::int64_t b) {
+    TileUpdate meet_one(std::int64_t i, std::int64_t tile, std::int64_t a, std::int64_t b) {
         Row& x = row(i);
         float* t = s_.t + i * s_.tile;
         if (short_qk_) {
@@ -263,49 +264,48 @@ private:
             const float score = t[j] * key_factor_[static_cast<std::size_t>(j)] * x.factor;
             t[j] = j >= a && j < b ? score : -std::numeric_limits<float>::infinity();
         }
-        const std::int64_t interval = tile / r_.interval_keys;
-        if (r_.promote != 0 && interval != x.reference.interval) {
+        const std::int64_t interval = tile / policy_.promotion_interval;
+        if (policy_.promotes && interval != x.state.interval) {
             promote(i);
         }
-        const TileOutcome result = meet(r_, x.reference, interval, t, s_.tile, s_.p);
+        const auto [update, sum] = softmax(policy_, x.state, interval, t, s_.tile, s_.p);
         float* o = s_.o + i * s_.dim_v;
-        scale(o, s_.dim_v, result.factor);
-        x.l = x.l * result.factor + result.sum;
+        scale(o, s_.dim_v, update.rescale);
+        x.l = x.l * update.rescale + sum;
         if (short_pv_) {
             values_hopper(s_.p, s_.v, s_.tile, s_.dim_v, o);
         } else {
             values_fp32(s_.p, s_.v, a, b, s_.dim_v, o);
         }
-        return result;
+        return update;
     }
 
-    // O joins the master under the higher of both references.
+    // O joins the promoted sums.
     void promote(std::int64_t i) {
         Row& x = row(i);
-        const float top = std::fmax(x.master_reference, x.reference.m);
-        const float keep = exp2_fast(x.master_reference - top),
-                    add = exp2_fast(x.reference.m - top);
+        const Joined joined = join(x.promoted_m, x.state.m);
         float* o = s_.o + i * s_.dim_v;
-        float* master = s_.master + i * s_.dim_v;
+        float* promoted = s_.promoted + i * s_.dim_v;
         for (std::int64_t d = 0; d < s_.dim_v; d++) {
-            master[d] = master[d] * keep + o[d] * add;
+            promoted[d] = promoted[d] * joined.first + o[d] * joined.second;
             o[d] = 0;
         }
-        x.master_l *= keep;
-        x.master_reference = top;
+        x.promoted_l *= joined.first;
+        x.promoted_m = joined.m;
     }
 
     void end_split(std::int64_t i) {
         Row& x = row(i);
         promote(i);
-        x.master_l += x.l * exp2_fast(x.reference.m - x.master_reference);
+        x.promoted_l += x.l * rescaling(x.state.m, x.promoted_m);
         x.l = 0;
-        x.reference = RowReference{};
+        x.state = RowState{};
     }
 
     const HeadProblem& p_;
     const EmulateOptions& o_;
     const quatt_recipe& r_;
+    SoftmaxPolicy policy_;
     const CanonicalHead& q_;
     const CanonicalHead& k_;
     const CanonicalHead& v_;

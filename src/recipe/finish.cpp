@@ -1,11 +1,11 @@
-// The end of a row, for every engine that keeps its sums under a reference.
+// The end of a row, for every engine that keeps its sums under a running max.
 #include <array>
 #include <cmath>
 #include <limits>
 
 #include "recipe/attend.hpp"
+#include "recipe/lazy_softmax.hpp"
 #include "recipe/simd.hpp"
-#include "recipe/softmax_law.hpp"
 
 namespace quatt::recipe {
 namespace {
@@ -54,10 +54,14 @@ void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead
     const float shift = wanted ? lost_to_smoothing(p, k, row) : 0.0f;
     const float l_keys = l;
     float keys_scale = 1;  // of O and of the keys' part of l, after the sink moved m
-    if (p.has_sink) {
-        const float s = (p.sink - shift) * kLog2E;
+    const float s = p.has_sink ? (p.sink - shift) * kLog2E : kNoMax;
+    const bool only_sink = s == std::numeric_limits<float>::infinity();
+    if (only_sink) {  // no score of a key comes near, or fp32 would not hold it in log2 units
+        keys_scale = 0;
+        l = l * keys_scale + exp2_fast(w);
+    } else if (p.has_sink) {
         const float to = std::fmax(m, std::ceil(s));
-        keys_scale = exp2_fast(m - to);
+        keys_scale = rescaling(m, to);
         l = l * keys_scale + exp2_fast(s - to + w);
         m = to;
     }
@@ -69,7 +73,8 @@ void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead
     if (v.shape.mean_blocks > 0) {
         add_mean(v.mean, v.channels, keys_share, out.data());
     }
-    store_row(p.to, row, out.data(), (m - w + std::log2(l)) * kLn2 + shift);
+    const float lse = only_sink ? p.sink + 0 * l : (m - w + std::log2(l)) * kLn2 + shift;
+    store_row(p.to, row, out.data(), lse);
 }
 
 }  // namespace quatt::recipe

@@ -11,7 +11,7 @@
 
 #include "oracle.hpp"
 #include "recipe/accumulate.hpp"
-#include "recipe/softmax_law.hpp"
+#include "recipe/exp2.hpp"
 #include "support.hpp"
 
 namespace quatt::recipe {

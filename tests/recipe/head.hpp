@@ -130,7 +130,7 @@ public:
         const double relative = 2 * t.slack * std::log(2.0) + 1e-5;
         // Sums of p v, of p |v|, and of what may round otherwise.
         std::vector<double> total(dv, 0.0), size(dv, 0.0), loose(dv, 0.0);
-        double l = 0, reference = -1e30;
+        double l = 0, reference = -oracle::kInf;
         Expected e;
         for (std::int64_t split = x_.splits - 1; split >= 0; split--) {
             const std::int64_t begin = split * intervals / x_.splits * r_.interval_keys,
@@ -178,8 +178,9 @@ public:
                 }
                 add_values(tile, x, t.slack, o, o_size, o_loose);
             }
-            const double top = std::max(reference, law.m), keep = std::exp2(reference - top),
-                         add = std::exp2(law.m - top);
+            const double top = std::max(reference, law.m),
+                         keep = reference == top ? 1 : std::exp2(reference - top),
+                         add = law.m == top ? 1 : std::exp2(law.m - top);
             l = l * keep + sum * add;
             for (std::size_t d = 0; d < dv; d++) {
                 total[d] = total[d] * keep + (promoted[d] + o[d]) * add;

@@ -1,5 +1,5 @@
-// The law of the softmax reference: meet_tile against the same law in fp64, straight from its text,
-// over long and hostile score sequences.
+// Lazy softmax: softmax_tile against the same rule in fp64, straight from its text, over long and
+// hostile score sequences.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "recipe/softmax_law.hpp"
+#include "recipe/softmax_tile.hpp"
 #include "support.hpp"
 
 namespace quatt::recipe {
@@ -194,7 +194,7 @@ bool rounded_right(const quatt_recipe& r, const oracle::LawTile& want, std::size
 }
 
 testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& s, Seen& seen) {
-    RowReference row;
+    RowState row;
     oracle::LawRow law(r);
     std::vector<float> p(static_cast<std::size_t>(s.tile));
     double l = 0, top = -oracle::kInf, total = 0;  // total: sum of 2^(t - top), in fp64
@@ -213,42 +213,47 @@ testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& 
             total += x == -oracle::kInf ? 0 : std::exp2(x - top);
         }
         const float before = row.m;
-        const TileOutcome got = meet_tile(r, row, s.interval[i], t.data(), s.tile, p.data());
+        const TileOutcome got =
+            softmax_tile(softmax_policy(r), row, s.interval[i], t.data(), s.tile, p.data());
         const oracle::LawTile want = law.meet(s.interval[i], exact_t);
-        l = l * static_cast<double>(got.factor) + static_cast<double>(got.sum);
+        l = l * static_cast<double>(got.update.rescale) + static_cast<double>(got.sum);
         seen.tiles++;
-        seen.looks += got.looked;
-        seen.falls += got.fell;
-        seen.overflows += got.overflow;
-        seen.limited_falls += got.fell && row.m == row.highest - static_cast<float>(r.fall_limit);
+        seen.looks += got.update.refreshed;
+        seen.falls += got.update.dropped;
+        seen.overflows += got.update.overflowed;
+        seen.limited_falls +=
+            got.update.dropped && row.m == row.highest - static_cast<float>(r.fall_limit);
 
         // Whatever the scores.
-        if (row.m != -1e30f && row.m != std::floor(row.m)) {
+        if (row.m != std::floor(row.m)) {
             return fail(i) << "m is " << row.m << ", no integer";
         }
         if (row.highest - row.m > static_cast<float>(r.fall_limit) || row.m > row.highest) {
             return fail(i) << "m is " << row.m << " below a highest of " << row.highest;
         }
-        if (static_cast<double>(got.factor) !=
-            static_cast<double>(static_cast<float>(
-                std::exp2(static_cast<double>(before) - static_cast<double>(row.m))))) {
-            return fail(i) << "factor " << got.factor << " for m from " << before << " to "
+        if (static_cast<double>(got.update.rescale) !=
+            (row.m == before ? 1
+                             : static_cast<double>(static_cast<float>(std::exp2(
+                                   static_cast<double>(before) - static_cast<double>(row.m)))))) {
+            return fail(i) << "factor " << got.update.rescale << " for m from " << before << " to "
                            << row.m;
         }
-        if (r.looks == 0 && (got.looked || got.fell || row.m < before)) {
+        if (r.looks == 0 && (got.update.refreshed || got.update.dropped || row.m < before)) {
             return fail(i) << "looked or fell";
         }
 
         if (want.doubtful) {
             seen.doubtful++;
-            law.follow(static_cast<double>(row.m), static_cast<double>(row.highest), row.look);
+            law.follow(static_cast<double>(row.m), static_cast<double>(row.highest),
+                       row.wants_refresh);
             continue;
         }
-        if (static_cast<double>(row.m) != (law.m == -1e30 ? static_cast<double>(-1e30f) : law.m) ||
-            got.looked != want.looked || got.fell != want.fell || got.overflow != want.overflow) {
-            return fail(i) << "m " << row.m << ", looked " << got.looked << ", fell " << got.fell
-                           << ", overflow " << got.overflow << "; the law says " << law.m << ", "
-                           << want.looked << ", " << want.fell << ", " << want.overflow;
+        if (static_cast<double>(row.m) != law.m || got.update.refreshed != want.looked ||
+            got.update.dropped != want.fell || got.update.overflowed != want.overflow) {
+            return fail(i) << "m " << row.m << ", looked " << got.update.refreshed << ", fell "
+                           << got.update.dropped << ", overflow " << got.update.overflowed
+                           << "; the law says " << law.m << ", " << want.looked << ", " << want.fell
+                           << ", " << want.overflow;
         }
         double sum_slack = want.sum * sum_error(t.size()) + 1e-40;
         for (std::size_t j = 0; j < t.size(); j++) {
@@ -332,12 +337,12 @@ TEST(Law, AllNaN) {
     for (const quatt_recipe& r : laws()) {
         const std::vector<float> t(64, kNaN);
         std::vector<float> p(64);
-        RowReference row;
-        const TileOutcome x = meet_tile(r, row, 0, t.data(), 64, p.data());
-        EXPECT_TRUE(x.overflow);
+        RowState row;
+        const TileOutcome x = softmax_tile(softmax_policy(r), row, 0, t.data(), 64, p.data());
+        EXPECT_TRUE(x.update.overflowed);
         EXPECT_TRUE(std::isnan(x.sum));
-        EXPECT_EQ(row.m, kNoReference);
-        EXPECT_EQ(x.factor, 1.0f);
+        EXPECT_EQ(row.m, kNoMax);
+        EXPECT_EQ(x.update.rescale, 1.0f);
         EXPECT_TRUE(std::all_of(p.begin(), p.end(), [](float y) { return std::isnan(y); }));
     }
 }
@@ -346,8 +351,8 @@ TEST(Law, PlusInfinityMakesTheRowNaN) {
     for (const quatt_recipe& r : laws()) {
         std::vector<float> t(64, 1.0f), p(64);
         t[7] = kInf;
-        RowReference row;
-        const TileOutcome x = meet_tile(r, row, 0, t.data(), 64, p.data());
+        RowState row;
+        const TileOutcome x = softmax_tile(softmax_policy(r), row, 0, t.data(), 64, p.data());
         EXPECT_TRUE(std::isnan(x.sum)) << name_of(r);
     }
 }
@@ -356,14 +361,14 @@ TEST(Law, PlusInfinityMakesTheRowNaN) {
 
 struct Walk {
     quatt_recipe r;
-    RowReference row;
+    RowState row;
     std::vector<float> p = std::vector<float>(64);
 
     explicit Walk(const char* name) : r(*find_recipe(name)) {}
     TileOutcome meet(std::int64_t interval, float level, float top) {
         std::vector<float> t(64, level);
         t[13] = top;
-        return meet_tile(r, row, interval, t.data(), 64, p.data());
+        return softmax_tile(softmax_policy(r), row, interval, t.data(), 64, p.data());
     }
 };
 
@@ -371,12 +376,12 @@ TEST(Law, FirstTileTakesItsCeiling) {
     Walk w("fp8");
     const TileOutcome x = w.meet(0, 1, 3.25f);
     EXPECT_EQ(w.row.m, 4.0f);
-    EXPECT_TRUE(x.looked && !x.overflow);
+    EXPECT_TRUE(x.update.refreshed && !x.update.overflowed);
     EXPECT_EQ(w.p[13], oracle::nearest(oracle::kE4m3, std::exp2(3.25 - 4 + 6)));
     // The first tile raised m by far more than 8, so the second looks too; the third does not.
-    EXPECT_TRUE(w.meet(0, 1, 3).looked);
-    EXPECT_FALSE(w.meet(0, 1, 3).looked);
-    EXPECT_TRUE(w.meet(1, 1, 3).looked) << "first tile met of an interval";
+    EXPECT_TRUE(w.meet(0, 1, 3).update.refreshed);
+    EXPECT_FALSE(w.meet(0, 1, 3).update.refreshed);
+    EXPECT_TRUE(w.meet(1, 1, 3).update.refreshed) << "first tile met of an interval";
 }
 
 TEST(Law, OverflowIsTheCodeAndNotTheMaximum) {
@@ -389,24 +394,24 @@ TEST(Law, OverflowIsTheCodeAndNotTheMaximum) {
         return walk;
     };
     Walk w = met_twice("fp8");
-    EXPECT_FALSE(w.meet(0, 0, 2.7547f).overflow);
+    EXPECT_FALSE(w.meet(0, 0, 2.7547f).update.overflowed);
     EXPECT_EQ(w.row.m, 0.0f) << "rows without overflow keep m";
-    EXPECT_TRUE(w.meet(0, 0, 2.7551f).overflow);
+    EXPECT_TRUE(w.meet(0, 0, 2.7551f).update.overflowed);
     EXPECT_EQ(w.row.m, 3.0f);
     // fp4: 16 keys' scale amax / 6 reaches 448 from 432 on, amax 2592 = 2^11.3399.
     Walk v = met_twice("nvfp4");
-    EXPECT_FALSE(v.meet(0, 0, 3.3397f).overflow);
-    EXPECT_TRUE(v.meet(0, 0, 3.3401f).overflow);
+    EXPECT_FALSE(v.meet(0, 0, 3.3397f).update.overflowed);
+    EXPECT_TRUE(v.meet(0, 0, 3.3401f).update.overflowed);
     EXPECT_EQ(v.row.m, 4.0f);
     // f16: p of 2^15, at w = 8.
     Walk h = met_twice("f16");
-    EXPECT_FALSE(h.meet(0, 0, 6.9999f).overflow);
-    EXPECT_TRUE(h.meet(0, 0, 7).overflow);
+    EXPECT_FALSE(h.meet(0, 0, 6.9999f).update.overflowed);
+    EXPECT_TRUE(h.meet(0, 0, 7).update.overflowed);
     EXPECT_EQ(h.row.m, 7.0f);
     // bf16: a row sum of 2^64.
     Walk b = met_twice("bf16");
-    EXPECT_FALSE(b.meet(0, 0, 63.9f).overflow);
-    EXPECT_TRUE(b.meet(0, 58, 58).overflow) << "64 keys of 2^58";
+    EXPECT_FALSE(b.meet(0, 0, 63.9f).update.overflowed);
+    EXPECT_TRUE(b.meet(0, 58, 58).update.overflowed) << "64 keys of 2^58";
     EXPECT_EQ(b.row.m, 58.0f);
 }
 
@@ -414,28 +419,28 @@ TEST(Law, LooksLowerAReferenceThatIsEightTooHigh) {
     Walk w("fp8");
     (void)w.meet(5, 100, 100);
     (void)w.meet(5, 99, 99);
-    EXPECT_FALSE(w.meet(5, 80, 80).looked) << "no look within an interval";
+    EXPECT_FALSE(w.meet(5, 80, 80).update.refreshed) << "no look within an interval";
     EXPECT_EQ(w.row.m, 100.0f);
-    EXPECT_FALSE(w.meet(4, 92.5f, 92.5f).fell) << "ceil 93 > 92";
+    EXPECT_FALSE(w.meet(4, 92.5f, 92.5f).update.dropped) << "ceil 93 > 92";
     TileOutcome x = w.meet(3, 91.5f, 91.5f);  // ceil 92 <= 100 - 8
-    EXPECT_TRUE(x.fell);
+    EXPECT_TRUE(x.update.dropped);
     EXPECT_EQ(w.row.m, 92.0f);
-    EXPECT_EQ(x.factor, 256.0f);
+    EXPECT_EQ(x.update.rescale, 256.0f);
     x = w.meet(2, -1000, -1000);
     EXPECT_EQ(w.row.m, 60.0f) << "40 below the highest so far, not below the last";
-    EXPECT_EQ(x.factor, 0x1p32f);
-    EXPECT_FALSE(w.meet(1, -1000, -1000).fell && w.row.m < 60);
+    EXPECT_EQ(x.update.rescale, 0x1p32f);
+    EXPECT_FALSE(w.meet(1, -1000, -1000).update.dropped && w.row.m < 60);
     // A rise by 8 or more: the next tile looks, and falls back when the rise was a single key's.
     x = w.meet(1, 60, 90.5f);
     EXPECT_EQ(w.row.m, 91.0f);
-    EXPECT_EQ(x.factor, 0x1p-31f);
+    EXPECT_EQ(x.update.rescale, 0x1p-31f);
     x = w.meet(1, 60, 60);
-    EXPECT_TRUE(x.looked && x.fell);
+    EXPECT_TRUE(x.update.refreshed && x.update.dropped);
     EXPECT_EQ(w.row.m, 60.0f);
     // A rise by less than 8 asks for nothing.
     (void)w.meet(1, 60, 66.5f);
     EXPECT_EQ(w.row.m, 67.0f);
-    EXPECT_FALSE(w.meet(1, 60, 50).looked);
+    EXPECT_FALSE(w.meet(1, 60, 50).update.refreshed);
 }
 
 // So that the second tile, and the first of each interval, leave few overflows for the others.
@@ -443,19 +448,19 @@ TEST(Law, LooksRaiseTheReferenceToTheirCeiling) {
     Walk w("fp8");
     (void)w.meet(5, 0, 0);
     TileOutcome x = w.meet(5, 0, 1.5f);  // far from an overflow
-    EXPECT_TRUE(x.looked && !x.overflow);
+    EXPECT_TRUE(x.update.refreshed && !x.update.overflowed);
     EXPECT_EQ(w.row.m, 2.0f);
-    EXPECT_EQ(x.factor, .25f);
-    EXPECT_FALSE(w.meet(5, 0, 3.5f).looked);
+    EXPECT_EQ(x.update.rescale, .25f);
+    EXPECT_FALSE(w.meet(5, 0, 3.5f).update.refreshed);
     EXPECT_EQ(w.row.m, 2.0f) << "no look, no overflow";
     x = w.meet(4, 0, 3.5f);
-    EXPECT_TRUE(x.looked && !x.overflow && !x.fell);
+    EXPECT_TRUE(x.update.refreshed && !x.update.overflowed && !x.update.dropped);
     EXPECT_EQ(w.row.m, 4.0f);
     EXPECT_EQ(w.row.highest, 4.0f);
-    EXPECT_FALSE(w.meet(4, 0, 0).looked) << "a rise by 2 asks for no look";
+    EXPECT_FALSE(w.meet(4, 0, 0).update.refreshed) << "a rise by 2 asks for no look";
     x = w.meet(3, 0, 12);
-    EXPECT_TRUE(x.looked && !x.overflow);
-    EXPECT_TRUE(w.meet(3, 0, 12).looked) << "a rise by 8 does, in a look too";
+    EXPECT_TRUE(x.update.refreshed && !x.update.overflowed);
+    EXPECT_TRUE(w.meet(3, 0, 12).update.refreshed) << "a rise by 8 does, in a look too";
 }
 
 // Fully masked tiles say nothing: not in a look, not about the highest.
@@ -463,20 +468,71 @@ TEST(Law, MaskedTilesMoveNothing) {
     for (const quatt_recipe& r : laws()) {
         const std::vector<float> masked(64, -kInf), scores(64, 5.0f);
         std::vector<float> p(64);
-        RowReference row;
-        TileOutcome x = meet_tile(r, row, 3, masked.data(), 64, p.data());
-        EXPECT_EQ(row.m, kNoReference);
+        RowState row;
+        TileOutcome x = softmax_tile(softmax_policy(r), row, 3, masked.data(), 64, p.data());
+        EXPECT_EQ(row.m, kNoMax);
         EXPECT_EQ(x.sum, 0.0f);
-        EXPECT_FALSE(x.overflow);
-        (void)meet_tile(r, row, 2, scores.data(), 64, p.data());
+        EXPECT_FALSE(x.update.overflowed);
+        (void)softmax_tile(softmax_policy(r), row, 2, scores.data(), 64, p.data());
         const float m = row.m;
         EXPECT_EQ(m, 5.0f);
         for (const std::int64_t interval : {2, 1, 0}) {
-            x = meet_tile(r, row, interval, masked.data(), 64, p.data());
+            x = softmax_tile(softmax_policy(r), row, interval, masked.data(), 64, p.data());
             EXPECT_EQ(row.m, m) << name_of(r);
             EXPECT_EQ(x.sum, 0.0f);
-            EXPECT_EQ(x.factor, 1.0f);
+            EXPECT_EQ(x.update.rescale, 1.0f);
         }
+    }
+}
+
+// Whatever fp32 holds is a score: no number stands for "no key", and none is too large to be met.
+TEST(Law, ScoresOfAnySize) {
+    for (const quatt_recipe& r : laws()) {
+        const SoftmaxPolicy policy = softmax_policy(r);
+        for (const float level : {-3.4e38f, -1.1e30f, -1e30f, -9e29f, -4.3e9f, -0x1p22f - .5f,
+                                  0x1p22f + .5f, 4.3e9f, 1e30f, 3.4e38f}) {
+            std::vector<float> t(64, level), p(64);
+            t[9] = -std::numeric_limits<float>::max();
+            RowState row;
+            TileOutcome x = softmax_tile(policy, row, 0, t.data(), 64, p.data());
+            const auto expect_all = [&](const char* tile) {
+                EXPECT_EQ(row.m, std::ceil(level)) << name_of(r) << ", " << tile;
+                // P has 3 fraction bits at least.
+                const double want = std::exp2(static_cast<double>(level - row.m) + r.p_exponent);
+                EXPECT_NEAR(static_cast<double>(p[0]), want, want / 16) << level << ", " << tile;
+                EXPECT_EQ(p[0], p[63]) << level << ", " << tile;
+                EXPECT_NEAR(static_cast<double>(x.sum), 63 * want, 1e-4 * want)
+                    << level << ", " << tile;
+            };
+            expect_all("first tile");
+            x = softmax_tile(policy, row, 0, t.data(), 64, p.data());
+            EXPECT_EQ(x.update.rescale, 1.0f);
+            expect_all("second tile");
+            x = softmax_tile(policy, row, 0, t.data(), 64, p.data());
+            EXPECT_FALSE(x.update.refreshed) << level;
+            // 2^8 / 6 reaches the lower code of one of them.
+            EXPECT_EQ(x.update.overflowed, r.overflow_code == 0x60 && level == row.m) << level;
+            expect_all("third tile");
+        }
+    }
+}
+
+// A first key far below what came before it in other rows' numbers: after tiles without keys, in
+// every kind of row.
+TEST(Law, TheFirstKeyIsMetWheneverItComes) {
+    for (const quatt_recipe& r : laws()) {
+        const SoftmaxPolicy policy = softmax_policy(r);
+        RowState row;
+        std::vector<float> none(64, -kInf), t = none, p(64);
+        t[40] = -2e30f;
+        for (int i = 0; i < 3; i++) {
+            const TileOutcome x = softmax_tile(policy, row, 0, none.data(), 64, p.data());
+            EXPECT_EQ(x.sum, 0.0f);
+            EXPECT_FALSE(x.update.overflowed);
+        }
+        const TileOutcome x = softmax_tile(policy, row, 0, t.data(), 64, p.data());
+        EXPECT_EQ(row.m, -2e30f) << name_of(r);
+        EXPECT_EQ(x.sum, std::ldexp(1.0f, r.p_exponent));
     }
 }
 
@@ -484,7 +540,7 @@ TEST(Law, MaskedTilesMoveNothing) {
 // from 2^128.
 TEST(Law, Bf16NeverFallsAndNeverOverflows) {
     Walk w("bf16");
-    float highest = kNoReference;
+    float highest = kNoMax;
     Random random(3);
     for (int i = 0; i < 2000; i++) {
         const float level = static_cast<float>(random.uniform(-500, 500));

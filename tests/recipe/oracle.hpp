@@ -178,7 +178,7 @@ struct CodePair {
     return std::ldexp(static_cast<double>(sum / unit * unit), top - 13);
 }
 
-// ------------------------------------------------------------- the law of the softmax reference
+// ---------------------------------------------------------------------------------- lazy softmax
 
 struct LawTile {
     double factor = 1, sum = 0;
@@ -192,7 +192,7 @@ public:
     // slack: how far scores may be off, in log2 units, before the row calls a decision doubtful.
     explicit LawRow(const quatt_recipe& r, double slack = 2e-6) : r_(r), slack_(slack) {}
 
-    double m = -1e30, highest = -1e30;
+    double m = -kInf, highest = -kInf;  // no key yet
 
     LawTile meet(std::int64_t interval, std::span<const double> t) {
         LawTile x;
@@ -240,7 +240,7 @@ private:
         return std::fabs(x - std::round(x)) < slack_ && x != std::round(x);
     }
     double move(double to) {
-        const double factor = std::exp2(m - to);
+        const double factor = to == m ? 1 : std::exp2(m - to);
         m = to;
         highest = std::max(highest, to);
         return factor;
@@ -257,7 +257,7 @@ private:
         x.p.assign(t.size(), 0);
         x.sum = 0;
         for (std::size_t j = 0; j < t.size(); j++) {
-            x.exact[j] = std::exp2(t[j] - m + r_.p_exponent);
+            x.exact[j] = t[j] == -kInf ? 0 : std::exp2(t[j] - m + r_.p_exponent);
             x.sum += x.exact[j];
         }
         x.overflow = false;
