@@ -230,6 +230,18 @@ static inline quatt_status quatt_device_init(quatt_device* device, const char* n
 
 /* ---- problem -------------------------------------------------------------------------------- */
 
+/* Bits of the status word: what was wrong with values that a query does not see. */
+enum {
+    /* GPUs: a segment ends outside its tensor or before it begins; it and those behind it count as
+     * empty. */
+    QUATT_DATA_BAD_CU_SEQLENS = 1,
+    /* GPUs: a length outside 0 .. Sk; its item or segment counts as empty. */
+    QUATT_DATA_BAD_KV_LENS = 2,
+    /* Host devices: a finite value of q, k or v is beyond the 16-bit format of the recipe (f16:
+     * above 65504). It counts as NaN. */
+    QUATT_DATA_OVERFLOW = 4
+};
+
 /* What the rule that moves m did. `emulate` only, which adds to it: zero it first. A warp tile is
  * 16 query rows x one key tile. */
 typedef struct quatt_counters {
@@ -269,8 +281,7 @@ typedef struct quatt_tensors {
     quatt_tensor sink;
     /* Room for a paged KV cache; refused by every kernel of this version. */
     quatt_tensor block_table;
-    /* i32 [1], optional: set to 0, or to what was wrong with values on the device (bit 0:
-     * cu_seqlens, bit 1: kv_lens). */
+    /* i32 [1], optional: set to 0, or to QUATT_DATA_* bits. */
     quatt_tensor status_word;
     /* f32, shaped as lse, optional, `reference` only: share of a row's mass in keys that lie 2^-11
      * or more below the largest of their aligned 64 keys (P in E4M3 keeps them badly). */

@@ -186,17 +186,21 @@ void HostCall::quantize_head(const Operands& to, std::int64_t first, std::int64_
     const quatt_recipe& r = p_.recipe;
     const Segment g = segment(b);
     const std::int64_t group = s_.heads_q / s_.heads_kv;
+    std::int32_t bits = 0;
     if (i < count * group) {
         const std::int64_t h = first * group + i;
-        quantize(r.q, input(t_.q, t_.q_descale, b, g.q_begin, g.q_len, h, h / group),
-                 to.q.head(i, b, g.q_begin, g.q_len));
+        bits = quantize(r.q, input(t_.q, t_.q_descale, b, g.q_begin, g.q_len, h, h / group),
+                        to.q.head(i, b, g.q_begin, g.q_len));
     } else if ((i -= count * group) < count) {
-        quantize(r.k, input(t_.k, t_.k_descale, b, g.k_begin, g.k_len, first + i, first + i),
-                 to.k.head(i, b, g.k_begin, g.k_len));
+        bits = quantize(r.k, input(t_.k, t_.k_descale, b, g.k_begin, g.k_len, first + i, first + i),
+                        to.k.head(i, b, g.k_begin, g.k_len));
     } else {
         i -= count;
-        quantize(r.v, input(t_.v, t_.v_descale, b, g.k_begin, g.k_len, first + i, first + i),
-                 to.v.head(i, b, g.k_begin, g.k_len));
+        bits = quantize(r.v, input(t_.v, t_.v_descale, b, g.k_begin, g.k_len, first + i, first + i),
+                        to.v.head(i, b, g.k_begin, g.k_len));
+    }
+    if (bits != 0) {
+        data_bits_.fetch_or(bits, std::memory_order_relaxed);  // the pool's end orders it
     }
 }
 
@@ -211,7 +215,8 @@ void HostCall::finish() const {
         }
     }
     if (present(t_.status_word)) {
-        *static_cast<std::int32_t*>(t_.status_word.data) = 0;
+        *static_cast<std::int32_t*>(t_.status_word.data) =
+            data_bits_.load(std::memory_order_relaxed);
     }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -101,7 +102,7 @@ public:
             state_);
     }
 
-    // Zeroes the tail where that was asked for, and the status word.
+    // Zeroes the tail where that was asked for, and writes the status word.
     void finish() const;
 
 private:
@@ -120,6 +121,7 @@ private:
     const Shape& s_;
     const quatt_tensors& t_;
     FloatState state_;
+    mutable std::atomic<std::int32_t> data_bits_{0};  // QUATT_DATA_*, of all heads
 };
 
 }  // namespace quatt::core

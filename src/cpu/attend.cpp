@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "core/arena.hpp"
+#include "formats/bf16.hpp"
+#include "formats/f16.hpp"
 #include "recipe/lazy_softmax.hpp"
 
 namespace quatt::cpu {
@@ -157,6 +160,8 @@ private:
             enter(interval);
         }
         const std::uint32_t *k = k_tile(tile), *v = v_tile(tile);
+        const std::uint64_t not_finite =
+            keys_not_finite(head_.v_tiles + tile * shape.v_bytes(), shape);
         const auto qk = static_cast<std::size_t>(shape.scores);
         const auto pv = static_cast<std::size_t>(shape.values);
         Meeting m{};
@@ -182,6 +187,44 @@ private:
             prefetch_part(tile - 1, i / kPartRows);
             o_.kernels->meet[pv](m);
             o_.kernels->values[pv](s_.p, v, rows, shape.dv, m.factor, s_.o + i * shape.dv);
+            if (not_finite != 0) [[unlikely]] {
+                add_not_finite(key, not_finite, i, m.rows);
+            }
+        }
+    }
+
+    // What tiles of V leave out, to rows [first, first + rows) that see it.
+    void add_not_finite(std::int64_t tile_key, std::uint64_t keys, std::int64_t first,
+                        std::int64_t rows) {
+        std::array<float, recipe::kMaxHeadDim> v;
+        for (; keys != 0; keys &= keys - 1) {
+            const std::int64_t j = std::countr_zero(keys);
+            recipe::decode_row(r_.v, head_.v, tile_key + j, v.data());
+            for (std::int64_t d = 0; d < o_.shape.dim_v; d++) {
+                const float x = v[static_cast<std::size_t>(d)];
+                if (std::isfinite(x)) {
+                    continue;
+                }
+                for (std::int64_t i = 0; i < rows; i++) {
+                    if (j >= at(seen_first_, first + i) && j < at(seen_last_, first + i)) {
+                        s_.o[(first + i) * o_.shape.dv + d] += p_of(i, j) * x;
+                    }
+                }
+            }
+        }
+    }
+
+    // P of row i of a part and key j, from where the product reads it.
+    [[nodiscard]] float p_of(std::int64_t i, std::int64_t j) const {
+        const std::int64_t n = elements(o_.shape.values), at = i * kTile + j;
+        const std::uint32_t unit = s_.p[at / n] >> (at % n * 16);
+        switch (o_.shape.values) {
+            case Product::kBf16:
+                return formats::Bf16::decode(static_cast<std::uint16_t>(unit));
+            case Product::kF16:
+                return formats::F16::decode(static_cast<std::uint16_t>(unit));
+            default:
+                return formats::bit_cast<float>(unit);
         }
     }
 

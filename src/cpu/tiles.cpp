@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "formats/bf16.hpp"
+#include "formats/f16.hpp"
 #include "recipe/rows.hpp"
 
 namespace quatt::cpu {
@@ -38,6 +40,27 @@ void e4m3_as_f16(const std::byte* codes, std::int64_t n, std::uint16_t* to) {
         const std::uint32_t magnitude = (c & 0x7F) == 0x7F ? 0x7E00 : (c & 0x7F) << 7;
         to[i] = static_cast<std::uint16_t>((c & 0x80) << 8 | magnitude);
     }
+}
+
+// Puts 0 where a number of 16 bits is not finite, and says whether there was one. n is a multiple
+// of 4. exponent: the bits that are all set then; its lowest bit, added, carries into the sign's
+// place.
+bool take_out_not_finite(std::uint16_t* row, std::int64_t n, std::uint16_t exponent) {
+    constexpr std::uint64_t kEach = 0x0001'0001'0001'0001;
+    const std::uint64_t mask = exponent * kEach, lowest = mask & ~(mask << 1);
+    std::uint64_t any = 0;
+    for (std::int64_t d = 0; d < n; d += 4) {
+        std::uint64_t four;
+        std::memcpy(&four, row + d, sizeof four);
+        any |= (four & mask) + lowest;
+    }
+    if ((any & 0x8000 * kEach) == 0) {
+        return false;
+    }
+    for (std::int64_t d = 0; d < n; d++) {
+        row[d] = (row[d] & exponent) == exponent ? std::uint16_t{0} : row[d];
+    }
+    return true;
 }
 
 // A row of units, of bytes or 16-bit numbers; what is past its channels is 0.
@@ -126,10 +149,6 @@ std::int64_t TileShape::k_bytes() const {
     }
 }
 
-std::int64_t TileShape::v_bytes() const {
-    return kTile * dv * 2;
-}
-
 void pack_query(const quatt_operand_recipe& r, const CanonicalHead& q, std::int64_t j,
                 const TileShape& s, std::uint32_t* to) {
     if (s.scores == Product::kF32) {
@@ -181,18 +200,26 @@ void pack_keys(const quatt_operand_recipe& r, const CanonicalHead& k, const Tile
 
 void pack_values(const quatt_operand_recipe& r, const CanonicalHead& v, const TileShape& s,
                  std::byte* to) {
+    const std::uint16_t exponent =
+        s.values == Product::kF16 || kept_as_f16(r) ? formats::F16::kInf : formats::Bf16::kInf;
     alignas(64) std::array<std::uint16_t, 2 * kMaxHeadDim> pair{};
     for (std::int64_t tile = 0; tile < tiles_of(v.tokens); tile++) {
+        std::uint64_t not_finite = 0;
         for (std::int64_t j = 0; j < kTile; j += 2, to += 4 * s.dv) {
             for (std::int64_t e = 0; e < 2; e++) {
                 std::uint16_t* row = pair.data() + e * s.dv;
                 const std::int64_t key = tile * kTile + j + e;
-                if (key < v.tokens && s.values == Product::kF16) {
-                    e4m3_as_f16(v.codes + key * v.channels, v.channels, row);
-                } else if (key < v.tokens) {
-                    row_in_16_bits(r, v, key, row);
-                } else {
+                if (key >= v.tokens) {
                     std::fill(row, row + s.dv, std::uint16_t{0});
+                    continue;
+                }
+                if (s.values == Product::kF16) {
+                    e4m3_as_f16(v.codes + key * v.channels, v.channels, row);
+                } else {
+                    row_in_16_bits(r, v, key, row);
+                }
+                if (take_out_not_finite(row, s.dv, exponent)) {
+                    not_finite |= std::uint64_t{1} << (j + e);
                 }
             }
             auto* out = reinterpret_cast<std::uint16_t*>(to);
@@ -205,6 +232,9 @@ void pack_values(const quatt_operand_recipe& r, const CanonicalHead& v, const Ti
                 out[2 * d + 1] = pair[static_cast<std::size_t>(s.dv + d)];
             }
         }
+        std::memset(to, 0, static_cast<std::size_t>(kLine));
+        std::memcpy(to, &not_finite, sizeof not_finite);
+        to += kLine;
     }
 }
 

@@ -5,11 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "cpu/level.hpp"
 #include "recipe/quantize.hpp"
 
 namespace quatt::cpu {
+
+inline constexpr std::int64_t kLine = 64;  // bytes, the alignment of tiles
 
 struct TileShape {
     Product scores, values;
@@ -22,7 +25,8 @@ struct TileShape {
               std::int64_t head_dim_v);
 
     [[nodiscard]] std::int64_t k_bytes() const;  // of one tile
-    [[nodiscard]] std::int64_t v_bytes() const;
+    [[nodiscard]] std::int64_t v_bytes() const { return v_codes_bytes() + kLine; }
+    [[nodiscard]] std::int64_t v_codes_bytes() const { return kTile * dv * 2; }
     // fp32 numbers of a tile that is widened; 0 where none is
     [[nodiscard]] std::int64_t k_floats() const {
         return scores == Product::kF32 ? dim * kTile : 0;
@@ -52,7 +56,14 @@ void pack_query_mean(const quatt_operand_recipe& r, const recipe::CanonicalHead&
 // All tiles of a head; keys past the last are 0.
 void pack_keys(const quatt_operand_recipe& r, const recipe::CanonicalHead& k, const TileShape& s,
                std::byte* to);
+// A tile of V holds 0 for what is not finite: the product has 0 times it for a row that does not
+// see the key. Its last line says which keys have such values, a bit each.
 void pack_values(const quatt_operand_recipe& r, const recipe::CanonicalHead& v, const TileShape& s,
                  std::byte* to);
+[[nodiscard]] inline std::uint64_t keys_not_finite(const std::byte* v_tile, const TileShape& s) {
+    std::uint64_t keys;
+    std::memcpy(&keys, v_tile + s.v_codes_bytes(), sizeof keys);
+    return keys;
+}
 
 }  // namespace quatt::cpu

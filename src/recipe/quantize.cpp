@@ -124,18 +124,21 @@ public:
     Quantizer(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to)
         : r_(r), x_(x), to_(to) {}
 
-    void run() {
+    // Returns QUATT_DATA_* bits.
+    std::int32_t run() {
         find_means();
         find_norms();
         if (r_.scale_format == QUATT_SCALE_NONE) {
-            encode_rows(0, x_.tokens, [](float*) {});
-        } else if (r_.scale_format == QUATT_SCALE_F32) {
+            return without_scales();
+        }
+        if (r_.scale_format == QUATT_SCALE_F32) {
             r_.group_channels == 1 ? per_channel() : per_token_group();
         } else if (r_.key_groups != 0 || r_.group_channels == 1) {
             fp4_along_keys();
         } else {
             fp4_along_channels();
         }
+        return 0;
     }
 
 private:
@@ -211,6 +214,34 @@ private:
             encode_row(r_.format, row.data(), x_.channels,
                        to_.codes + j * x_.channels * to_.shape.code_bytes);
         }
+    }
+
+    // NOTE: an infinite score would make the key one without weight, or the row one without keys.
+    std::int32_t without_scales() const {
+        // The first magnitude that rounds to infinity.
+        const float end = r_.format == QUATT_FORMAT_F16    ? 65520.0f
+                          : r_.format == QUATT_FORMAT_BF16 ? 0x1.FFp127f
+                                                           : std::numeric_limits<float>::infinity();
+        const bool fits = to_.shape.mean_blocks == 0 && to_.shape.norm_blocks == 0 &&
+                          ((x_.dtype == QUATT_F16 && r_.format == QUATT_FORMAT_F16) ||
+                           (x_.dtype == QUATT_BF16 && r_.format == QUATT_FORMAT_BF16));
+        bool overflowed = false;
+        encode_rows(0, x_.tokens, [&](float* x) {
+            if (fits) {
+                return;
+            }
+            const std::uint32_t largest = largest_magnitude(x, x_.channels);
+            if (largest < formats::bit_cast<std::uint32_t>(end)) {
+                return;
+            }
+            for (std::int64_t d = 0; d < x_.channels; d++) {
+                if (std::isfinite(x[d]) && std::fabs(x[d]) >= end) {
+                    x[d] = kNaN;
+                    overflowed = true;
+                }
+            }
+        });
+        return overflowed ? QUATT_DATA_OVERFLOW : 0;
     }
 
     void per_token_group() const {
@@ -348,12 +379,12 @@ CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term, st
     return s;
 }
 
-void quantize(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to) {
+std::int32_t quantize(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to) {
     if (x.dtype == QUATT_E4M3 && takes_given_codes(r)) {
         take_codes(x, to);
-    } else {
-        Quantizer(r, x, to).run();
+        return 0;
     }
+    return Quantizer(r, x, to).run();
 }
 
 void decode_row(const quatt_operand_recipe& r, const CanonicalHead& h, std::int64_t j, float* out) {

@@ -49,8 +49,9 @@ struct CanonicalHead {
 }
 
 // Fills `to`; reads x up to three times. A group with a value that is not finite gets the scale
-// NaN, so that all of it is NaN.
-void quantize(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to);
+// NaN, so that all of it is NaN. A finite value that a 16-bit format cannot hold becomes NaN.
+// Returns QUATT_DATA_* bits: whether there was one.
+std::int32_t quantize(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to);
 
 // Row j as decode(code), times its scale where that is UE4M3 (the block-scaled tensor-core
 // operand). fp32 scales and norm are not in it.

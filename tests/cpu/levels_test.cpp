@@ -342,6 +342,279 @@ TEST_P(Level, NaNStaysInItsHead) {
     }
 }
 
+// A value of V that is not finite reaches the rows that see its key, as in the emulation; in a
+// format with a scale of its own, those that see a key of its scale's group.
+TEST_P(Level, ValuesThatAreNotFiniteReachRowsThatSeeThem) {
+    for (const quatt_dtype dtype : {QUATT_BF16, QUATT_F16, QUATT_E4M3}) {
+        Spec s;
+        s.tokens_q = s.tokens_k = 300;
+        s.heads_q = s.heads_kv = 1;
+        s.dim = 40;
+        s.causal = true;
+        s.q = s.k = s.v = dtype;
+        s.descale_rank = dtype == QUATT_E4M3 ? 0 : -1;
+        Case fast(s), emulate(s);
+        const Bits clean = bits(fast);
+        const std::vector<std::uint32_t> poisons =
+            dtype == QUATT_BF16  ? std::vector<std::uint32_t>{0x7FC0, 0x7F80, 0xFF80}
+            : dtype == QUATT_F16 ? std::vector<std::uint32_t>{0x7E00, 0x7C00, 0xFC00}
+                                 : std::vector<std::uint32_t>{0x7F};
+        for (const std::int64_t key : {299, 280, 130, 5}) {
+            for (const std::uint32_t poison : poisons) {
+                const Extents at = {0, key, 0, 7};
+                const float kept = static_cast<float>(value_at(fast.v.view(), at));
+                for (Case* c : {&fast, &emulate}) {
+                    c->v.set_code(at, poison);
+                }
+                const Bits dirty = bits(fast);
+                (void)bits_of(emulate, {"emulate", recipe()}, [](Problem& p) { p.key_tile = 64; });
+                for (Case* c : {&fast, &emulate}) {
+                    c->v.set_one(at, kept);
+                }
+                // One channel of V by itself: the others keep their bits.
+                const Recipe r = way().value();
+                const bool alone = r.v.scale_format == QUATT_SCALE_NONE ||
+                                   (dtype == QUATT_E4M3 && std::strcmp(recipe(), "fp8_head") == 0);
+                std::size_t n = 0;
+                for_each_index(extents_of(fast.out.view()), [&](const Extents& i) {
+                    const double x = value_at(fast.out.view(), i),
+                                 y = value_at(emulate.out.view(), i);
+                    ASSERT_EQ(std::isnan(x), std::isnan(y)) << "row " << i[1] << ", key " << key;
+                    ASSERT_TRUE(!std::isinf(y) || x == y) << x << " and " << y;
+                    if (alone) {
+                        const bool reached = i[1] >= key && i[3] == 7;
+                        ASSERT_EQ(std::isfinite(x), !reached) << "row " << i[1] << ", key " << key;
+                        ASSERT_TRUE(reached || dirty.out[n] == clean.out[n]) << "row " << i[1];
+                    }
+                    n++;
+                });
+                ASSERT_EQ(dirty.lse, clean.lse);
+            }
+        }
+    }
+}
+
+// ---- numbers near the ends of what fp32 holds ---------------------------------------------------
+
+// Both engines of the recipe and the exact one, on the same inputs.
+struct Three {
+    Case fast, emulate, exact;
+    explicit Three(const Spec& s) : fast(s), emulate(s), exact(s) {}
+    std::array<Case*, 3> all() { return {&fast, &emulate, &exact}; }
+};
+
+// Out and LSE of both engines are the exact ones, to within `out_error` relative L2.
+void expect_exact(const Three& t, double out_error, double lse_error, const std::string& what) {
+    for (const Case* c : {&t.fast, &t.emulate}) {
+        const Difference d = difference(*c, t.exact);
+        EXPECT_LE(d.l2, out_error) << what << (c == &t.fast ? ", fast" : ", emulate");
+        EXPECT_LE(d.lse, lse_error) << what << (c == &t.fast ? ", fast" : ", emulate");
+    }
+    EXPECT_LE(difference(t.fast, t.emulate).l2, 1e-4 + out_error / 8) << what;
+}
+
+// Scores that are all the same number, however far from 0: out is the mean of V.
+TEST_P(Level, EqualLogitsOfAnySize) {
+    Spec s;
+    s.tokens_q = 70;
+    s.tokens_k = 200;
+    s.heads_q = s.heads_kv = 1;
+    s.dim = 64;
+    s.v_mean = 1;
+    for (const bool causal : {false, true}) {
+        s.causal = causal;
+        Three t(s);
+        for (const double logit : {3e9, -3e9, 4e11, -7.1e29, -9e29, -2e38, 2e38, 2907270.3}) {
+            for (Case* c : t.all()) {
+                c->q.set(std::vector<float>(static_cast<std::size_t>(c->q.size()), 1024));
+                c->k.set(std::vector<float>(static_cast<std::size_t>(c->k.size()),
+                                            logit < 0 ? -512.0f : 512.0f));
+            }
+            const auto scaled = [&](Problem& p) {
+                p.softmax_scale = static_cast<float>(std::fabs(logit) / (1024.0 * 512 * 64));
+                p.key_tile = 64;
+            };
+            (void)bits(t.fast, scaled);
+            (void)bits_of(t.emulate, {"emulate", recipe()}, scaled);
+            (void)bits_of(t.exact, {"reference", recipe()}, [&](Problem& p) {
+                scaled(p);
+                p.key_tile = 0;
+            });
+            const double published = static_cast<double>(way().value().expected_rel_l2);
+            expect_exact(t, 1.2 * published, 1e-2, "logits of " + std::to_string(logit));
+        }
+    }
+}
+
+// A key that lies below all others by as much again has no weight, and is not taken for the row's
+// first.
+TEST_P(Level, UnequalLogitsBelowMinus1e30) {
+    if (std::strcmp(recipe(), "bf16") != 0 && std::strcmp(recipe(), "f16") != 0 &&
+        std::strcmp(recipe(), "fp8_head") != 0) {
+        GTEST_SKIP() << "the scales of its groups of keys differ by more than such scores may";
+    }
+    Spec s;
+    s.tokens_q = 70;
+    s.tokens_k = 200;
+    s.heads_q = s.heads_kv = 1;
+    s.dim = 64;
+    s.v_mean = 1;
+    Three t(s);
+    for (Case* c : t.all()) {
+        c->q.set(std::vector<float>(static_cast<std::size_t>(c->q.size()), 1024));
+        std::vector<float> k(static_cast<std::size_t>(c->k.size()), -512);
+        for (const std::size_t key : {0, 63, 64, 130, 191, 199}) {
+            std::fill_n(k.begin() + static_cast<std::ptrdiff_t>(key * 64), 64, -1024.0f);
+        }
+        c->k.set(k);
+    }
+    const auto scaled = [](Problem& p) {
+        p.softmax_scale = 1e30f / (1024.0f * 512 * 64);
+        p.key_tile = 64;
+    };
+    (void)bits(t.fast, scaled);
+    (void)bits_of(t.emulate, {"emulate", recipe()}, scaled);
+    (void)bits_of(t.exact, {"reference", recipe()}, [&](Problem& p) {
+        scaled(p);
+        p.key_tile = 0;
+    });
+    expect_exact(t, 1.2 * static_cast<double>(way().value().expected_rel_l2), 1e-2, "");
+}
+
+// A sink of any finite size: beyond all keys nothing is left of them, far below them it is as none.
+TEST_P(Level, SinksOfAnyFiniteSize) {
+    Spec s;
+    s.tokens_q = 70;
+    s.tokens_k = 130;
+    s.heads_q = 2;
+    s.causal = true;
+    Case without(s);
+    const Bits plain = bits(without);
+    constexpr float kMost = std::numeric_limits<float>::max();
+    for (const float sink : {3e38f, kMost, 2.3e38f, 1e30f, 5e9f, -5e9f, -1e30f, -3e38f, -kMost}) {
+        s.sink = {sink, sink};
+        Three t(s);
+        (void)bits(t.fast);
+        (void)bits_of(t.emulate, {"emulate", recipe()}, [](Problem& p) { p.key_tile = 64; });
+        (void)bits_of(t.exact, {"reference", recipe()});
+        for (const Case* c : t.all()) {
+            for_each_index(extents_of(c->lse.view()), [&](const Extents& i) {
+                const double lse = value_at(c->lse.view(), i);
+                ASSERT_TRUE(sink < 0 || std::fabs(lse / static_cast<double>(sink) - 1) < 1e-6)
+                    << lse << " with a sink of " << sink;
+            });
+            for_each_index(extents_of(c->out.view()), [&](const Extents& i) {
+                const double x = value_at(c->out.view(), i);
+                ASSERT_TRUE(sink > 0 ? x == 0 : std::isfinite(x)) << x << ", sink " << sink;
+            });
+        }
+        if (sink < 0) {
+            EXPECT_EQ(t.fast.out.codes(), plain.out) << sink;
+            EXPECT_EQ(t.fast.lse.codes(), plain.lse) << sink;
+        }
+    }
+}
+
+// A finite number beyond 65504 counts as NaN in recipe f16, for the rows that see it, and the
+// status word says so; other recipes hold it.
+TEST_P(Level, NumbersBeyondF16) {
+    const bool is_f16 = std::strcmp(recipe(), "f16") == 0;
+    Spec s;
+    s.tokens_q = s.tokens_k = 150;
+    s.heads_q = s.heads_kv = 2;
+    s.dim = 40;
+    s.causal = true;
+    for (const quatt_dtype dtype : {QUATT_F32, QUATT_BF16}) {
+        s.q = s.k = s.v = dtype;
+        Case c(s);
+        const Bits clean = bits(c);
+        for (Buffer* b : {&c.q, &c.k, &c.v}) {
+            for (const float large : {70000.0f, -70000.0f, 1e30f, 65280.0f}) {
+                const Extents at = {0, 100, 1, 3};
+                const float kept = static_cast<float>(value_at(b->view(), at));
+                b->set_one(at, large);
+                const bool beyond = is_f16 && large != 65280.0f;
+                for (const char* device : {"cpu", "emulate"}) {
+                    Buffer word(QUATT_I32, {1});
+                    Problem p = c.problem(way());
+                    p.tensors.status_word = word;
+                    p.key_tile = 64;
+                    c.reset_outputs();
+                    const Status st =
+                        std::strcmp(device, "cpu") == 0 ? run_problem(p) : run(p, device);
+                    ASSERT_TRUE(st.ok()) << st.message();
+                    EXPECT_EQ(word.codes()[0], beyond ? std::uint32_t{QUATT_DATA_OVERFLOW} : 0U)
+                        << device;
+                    if (!is_f16) {
+                        continue;
+                    }
+                    const Bits got = {c.out.codes(), c.lse.codes()};
+                    const bool is_cpu = std::strcmp(device, "cpu") == 0;
+                    std::size_t n = 0;
+                    for_each_index(extents_of(c.out.view()), [&](const Extents& i) {
+                        const bool row =
+                            beyond && i[2] == 1 && (b == &c.q ? i[1] == 100 : i[1] >= 100);
+                        const bool hit = row && (b != &c.v || i[3] == 3);
+                        ASSERT_EQ(std::isnan(decode(QUATT_F32, got.out[n])), hit) << i[1];
+                        ASSERT_TRUE(row || large == 65280.0f || !is_cpu ||
+                                    got.out[n] == clean.out[n])
+                            << i[1];
+                        n++;
+                    });
+                    for_each_index(extents_of(c.lse.view()), [&](const Extents& i) {
+                        const bool hit = beyond && i[1] == 1 && b != &c.v &&
+                                         (b == &c.q ? i[2] == 100 : i[2] >= 100);
+                        ASSERT_EQ(std::isnan(value_at(c.lse.view(), i)), hit) << i[2];
+                    });
+                }
+                b->set_one(at, kept);
+            }
+        }
+    }
+}
+
+// Values that one fp32 sum would lose: P V is some 2^23 after the first interval that a row meets,
+// and each later tile adds less than half of what that resolves. Promotion sums them apart.
+TEST_P(Level, SumsArePromotedOncePerInterval) {
+    if (way().value().promote == 0) {
+        GTEST_SKIP() << "nothing is promoted";
+    }
+    constexpr std::int64_t kHeavy = 704;
+    Spec s;
+    s.tokens_q = 5;
+    s.tokens_k = 20 * 2304;
+    s.heads_q = s.heads_kv = 1;
+    s.dim = 16;
+    Three t(s);
+    for (Case* c : t.all()) {
+        std::vector<float> q(static_cast<std::size_t>(c->q.size()), 0),
+            k(static_cast<std::size_t>(c->k.size()), 0),
+            v(static_cast<std::size_t>(c->v.size()), 0);
+        for (std::size_t i = 0; i < q.size(); i += 16) {
+            q[i] = 1;
+        }
+        for (std::size_t j = 0; j < v.size() / 16; j++) {
+            const bool heavy = j >= v.size() / 16 - kHeavy;
+            k[16 * j] = heavy ? 6.875f : 0;  // log2 units
+            for (std::size_t d = 0; d < 16; d++) {
+                // 256 times a code of P: 64 of them are exact in fp16 too. 448: the scale is 1.
+                v[16 * j + d] = heavy ? 256 : j == 100 ? 448 : j % 64 == 3 * d ? .75f : 0;
+            }
+        }
+        c->q.set(q);
+        c->k.set(k);
+        c->v.set(v);
+    }
+    const auto scaled = [](Problem& p) {
+        p.softmax_scale = static_cast<float>(std::log(2.0));
+        p.key_tile = 64;
+    };
+    (void)bits(t.fast, scaled);
+    (void)bits_of(t.emulate, {"emulate", recipe()}, scaled);
+    // The order of fp32 sums moves this by some 1e-7; sums that are not promoted by 2e-5.
+    EXPECT_LE(difference(t.fast, t.emulate).l2, 2e-6);
+}
+
 // ---- lengths and memory -----------------------------------------------------------------------
 
 // 98304 keys, 32 rows: scores are never all in memory, and the error stays what it was.

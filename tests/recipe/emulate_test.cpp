@@ -170,6 +170,46 @@ TEST(Emulate, LongRowsAsTheTextSays) {
     EXPECT_LE(tally.doubtful, tally.rows / 5 + 5) << "of " << tally.rows;
 }
 
+// Values that one fp32 sum would lose: P V is some 2^23 after the first interval that a row meets,
+// and each later tile adds less than half of what that resolves. Promotion sums them apart.
+TEST(Emulate, SumsArePromotedOncePerInterval) {
+    constexpr std::int64_t kHeavy = 704;
+    Random random(35);
+    for (const char* name : {"fp8", "fp8_head", "int8_fp8"}) {
+        HeadInputs x = normal_head(random, 1, 20 * 2304, 16, 4);
+        x.softmax_scale = static_cast<float>(std::log(2.0));
+        std::fill(x.q.begin(), x.q.end(), 0.0f);
+        x.q[0] = 1;
+        for (std::int64_t j = 0; j < x.k_len; j++) {
+            const bool heavy = j >= x.k_len - kHeavy;
+            for (std::int64_t d = 0; d < x.dim; d++) {
+                x.k[static_cast<std::size_t>(j * x.dim + d)] = heavy && d == 0 ? 6.875f : 0;
+            }
+            for (std::int64_t d = 0; d < x.dim_v; d++) {
+                x.v[static_cast<std::size_t>(j * x.dim_v + d)] = heavy             ? 256
+                                                                 : j == 100        ? 448
+                                                                 : j % 64 == 3 * d ? .75f
+                                                                                   : 0;
+            }
+        }
+        const auto error = [&](const quatt_recipe& r) {
+            const Head head(r, x);
+            const HeadRows got = head.emulate({0});
+            const Expected want = head.by_the_law(0);
+            EXPECT_FALSE(want.doubtful) << name;
+            double most = 0;
+            for (std::size_t d = 0; d < want.out.size(); d++) {
+                most = std::max(most, std::fabs(static_cast<double>(got.out[d]) / want.out[d] - 1));
+            }
+            return most;
+        };
+        quatt_recipe r = *find_recipe(name);
+        EXPECT_LE(error(r), 5e-6) << name;
+        r.promote = 0;
+        EXPECT_GE(error(r), 15e-6) << name << ": then these values tell nothing";
+    }
+}
+
 RC_GTEST_PROP(Emulate, AnyProblemAsTheTextSays, ()) {
     static const std::vector<quatt_recipe> all = recipes_and_accumulators();
     Random random(*rc::gen::arbitrary<std::uint64_t>());

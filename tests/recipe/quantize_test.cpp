@@ -248,9 +248,11 @@ testing::AssertionResult is_right(const Operand& o, const QuantisedHead& h, std:
                 f.want(c == 0, "code ", c, " under a scale of 0");
                 continue;
             }
-            if (std::isinf(c)) {  // what f16 cannot hold
-                f.want(r.format == QUATT_FORMAT_F16 &&
-                           oracle::nearest(oracle::kF16, prepared(j, d)) == c,
+            if (std::isnan(c)) {  // what the format cannot hold
+                const bool is_f16 = r.format == QUATT_FORMAT_F16;
+                f.want((is_f16 || r.format == QUATT_FORMAT_BF16) &&
+                           std::isinf(oracle::nearest(is_f16 ? oracle::kF16 : oracle::kBf16,
+                                                      prepared(j, d))),
                        "code ", c, " for ", prepared(j, d));
                 continue;
             }
@@ -767,6 +769,48 @@ TEST(Quantize, PoisonStaysInItsGroup) {
                         ASSERT_EQ(std::isnan(h.coded_mean(j2, d2) * h.norm(j2)),
                                   spoils(o, j, d, j2, d2))
                             << o.name;
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Finite numbers that round to infinity become NaN, so that no score is infinite by itself; and the
+// caller is told.
+TEST(Quantize, FiniteNumbersBeyond16BitsAreNaN) {
+    struct Number {
+        float x;
+        bool beyond;
+    };
+    const float inf = std::numeric_limits<float>::infinity(),
+                most = std::numeric_limits<float>::max();
+    for (const char* name : {"f16", "bf16"}) {
+        const quatt_operand_recipe& r = find_recipe(name)->k;
+        const bool is_f16 = r.format == QUATT_FORMAT_F16;
+        const std::vector<Number> numbers =
+            is_f16 ? std::vector<Number>{{65504, false}, {std::nextafter(65520.0f, 0.0f), false},
+                                         {65520, true},  {1e30f, true},
+                                         {most, true},   {inf, false}}
+                   : std::vector<Number>{{65520, false},
+                                         {0x1.FEp127f, false},
+                                         {std::nextafter(0x1.FFp127f, 0.0f), false},
+                                         {0x1.FFp127f, true},
+                                         {most, true},
+                                         {inf, false}};
+        for (const Number& number : numbers) {
+            for (const float sign : {1.0f, -1.0f}) {
+                const std::vector<float> x = {1, 2, sign * number.x, 3, 4, 5};
+                const HeadView view = support::view_of(x, 2, 3);
+                const QuantisedHead h(r, false, view);
+                EXPECT_EQ(quantize(r, view, h.head), number.beyond ? QUATT_DATA_OVERFLOW : 0)
+                    << number.x;
+                for (std::int64_t j = 0; j < 2; j++) {
+                    for (std::int64_t d = 0; d < 3; d++) {
+                        const bool it = j == 0 && d == 2;
+                        const double y = h.value(j, d);
+                        EXPECT_EQ(std::isnan(y), it && number.beyond) << name << " " << number.x;
+                        EXPECT_EQ(std::isinf(y), it && number.x == inf) << name;
                     }
                 }
             }
