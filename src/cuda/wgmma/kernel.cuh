@@ -226,6 +226,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
             u32 pending = 0;
             float pending_factor[2];
             bool overflowed = false;
+            u32 risen = 0;  // rows whose m this tile raised by enough for a refresh
             if constexpr (C::Modifier::kChangesScores) {
                 QUATT_UNROLL
                 for (u32 i = 0; i < C::kScoreRegisters; i++) {
@@ -249,7 +250,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
                     }
                 }
                 const bool is_border = is_first || walk.is_border(tile);
-                u32 risen = 0;
                 float top[2] = {lane_maximum(0), lane_maximum(1)};
                 top[0] = softmax::row_maximum(top[0]);
                 top[1] = softmax::row_maximum(top[1]);
@@ -293,7 +293,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
             const bool may_overflow[2] = {exponentials(0), exponentials(1)};
             if (ptx::any(may_overflow[0] || may_overflow[1])) [[unlikely]] {
                 bool is_slow = false, is_coarse = false;
-                u32 risen = 0;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
                     if (ptx::any(may_overflow[r])) {
@@ -310,8 +309,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
                         }
                     }
                 }
-                rows.refresh |= risen;
-                slow.plan(walk, tile, unmasked, is_slow, is_coarse || rows.refresh != 0);
+                if (is_slow) {
+                    rows.refresh |= risen;
+                    slow.plan(walk, tile, unmasked, true, is_coarse || rows.refresh != 0);
+                }
             }
             // NOTE: after a branch, or the compiler waits before the exponentials.
             settle();
@@ -331,6 +332,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
             rows.sum[1] += sum[1];
         };
         const auto release = [&](u32 n) {
+            ptx::syncwarp();  // no lane is behind by a phase
             if (speaks) {
                 ptx::mbarrier_arrive(shared.empty(n));
             }
