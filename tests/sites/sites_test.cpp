@@ -2,11 +2,17 @@
 // the result is wrong. And whoever comes late to one changes nothing.
 #include <iostream>
 
+#include "attention/chain.hpp"
 #include "support/sites.hpp"
-#include "warp_mma/chain.hpp"
 
 namespace quatt::test {
 namespace {
+
+#if defined(QUATT_TEST_WGMMA)
+const bool kIsThere = use("simt:sm_90", "wgmma");
+#else
+const bool kIsThere = use("simt:sm_120", "warp_mma");
+#endif
 
 // The sites whose loss nothing notices: an entry that matches no site, or one that is noticed after
 // all, is an error.
@@ -89,7 +95,7 @@ std::vector<Shape> shapes_of(const char* recipe, std::int64_t dim) {
         shapes.push_back({"copies", s, 2});
     }
     // More than one promotion interval.
-    if (is(kSchedule, "wgmma")) {
+    if (is(kernel(), "wgmma")) {
         s = usual;
         s.q_lens = {20};
         s.k_lens = {2400};
@@ -129,10 +135,10 @@ void walk(const std::string& name, const char* device, const char* recipe, std::
 
 #if defined(QUATT_TEST_WGMMA)
 TEST(Sites, Fp8) {
-    walk("fp8", kDevice, "fp8", 64);
+    walk("fp8", "simt:sm_90", "fp8", 64);
 }
 TEST(Sites, Fp8At128) {
-    walk("fp8", kDevice, "fp8", 128);
+    walk("fp8", "simt:sm_90", "fp8", 128);
 }
 #else
 // NOTE: in bf16 at 128 channels the two architectures have kernels of their own.

@@ -657,6 +657,7 @@ struct Tolerance {
 struct Way {
     const char* device;
     const char* recipe;
+    const char* kernel = nullptr;  // null: the device's choice
 
     [[nodiscard]] Recipe value() const {
         return std::strcmp(recipe, "exact") == 0 ? exact_recipe() : Recipe(recipe);
@@ -837,6 +838,7 @@ public:
         p.tensors.k_descale = k_descale.view();
         p.tensors.v_descale = v_descale.view();
         p.tensors.sink = sink.view();
+        p.kernel = way.kernel;
         p.causal = spec.causal ? 1 : 0;
         p.window_left = spec.left;
         p.window_right = spec.right;

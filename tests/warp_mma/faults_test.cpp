@@ -1,9 +1,15 @@
 // Kernels with a faulty part, of either schedule: each changes the result. (Lost waits, fences and
 // barriers: tests/simt.)
-#include "warp_mma/chain.hpp"
+#include "attention/chain.hpp"
 
 namespace quatt::test {
 namespace {
+
+#if defined(QUATT_TEST_WGMMA)
+const bool kIsThere = use("simt:sm_90", "wgmma");
+#else
+const bool kIsThere = use("simt:sm_120", "warp_mma");
+#endif
 
 // ---------------------------------------------------------------- faulty parts
 
@@ -65,7 +71,7 @@ template <template <class> class Parts>
 // ---------------------------------------------------------------- what shows them
 
 TEST(FaultyParts, WholeOnesAreTheKernel) {
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         Case c = usual_case(recipe);
         EXPECT_EQ(run_chain(c, recipe, {}, instance<Whole>(recipe)).bits, run_chain(c, recipe).bits)
             << recipe;
@@ -74,7 +80,7 @@ TEST(FaultyParts, WholeOnesAreTheKernel) {
 
 TEST(FaultyParts, NoMask) {
     for (const bool causal : {false, true}) {
-        for (const char* recipe : kRecipes) {
+        for (const char* recipe : recipes()) {
             Spec s = spec_of(recipe);
             s.heads_q = 1;
             s.tokens_q = causal ? 64 : 20;
@@ -87,7 +93,7 @@ TEST(FaultyParts, NoMask) {
 }
 
 TEST(FaultyParts, NoRedo) {
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         Spec s = spec_of(recipe);
         s.heads_q = 1;
         s.tokens_q = 20;

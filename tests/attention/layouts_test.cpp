@@ -2,11 +2,13 @@
 // out.
 #include <gtest/gtest.h>
 
+#include "attention/harness.hpp"
 #include "support/layouts.hpp"
-#include "warp_mma/harness.hpp"
 
 namespace quatt::test {
 namespace {
+
+QUATT_SUBJECTS(Layouts, gpu_subjects());
 
 // What a layout of the inputs may be.
 struct Placing {
@@ -88,10 +90,9 @@ Case placed(const Spec& spec, const Case& plain, const Placing& in, const Placin
     return c;
 }
 
-// spec/tests.md 20, 25.
-TEST(Layouts, InputsOfEveryStrideAndAlignment) {
+TEST_P(Layouts, InputsOfEveryStrideAndAlignment) {
     int n = 0, combination = 0;
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 128, 40, 33}) {
             Spec s = spec_of(recipe);
             s.packed = combination % 2 == 1;
@@ -106,13 +107,13 @@ TEST(Layouts, InputsOfEveryStrideAndAlignment) {
                 s.k_lens = {1, 66};
             }
             Case plain = make_case(s);
-            const Results want = compute(plain, kDevice, recipe);
-            ASSERT_TRUE(equals_emulation(plain, kDevice, recipe));
+            const Results want = compute(plain, device(), recipe);
+            ASSERT_TRUE(equals_emulation(plain, recipe));
             n = combination++ / 2;
             for (const Placing& p : placings()) {
-                if (n++ % 2 == 0 && thinned(n / 2)) {  // half of them
+                if (n++ % 2 == 0 && taken(n / 2)) {  // half of them
                     Case c = placed(s, plain, p, {});
-                    EXPECT_EQ(compute(c, kDevice, recipe).bits, want.bits)
+                    EXPECT_EQ(compute(c, device(), recipe).bits, want.bits)
                         << recipe << ", D = " << dim << ", " << p.name;
                 }
             }
@@ -122,8 +123,8 @@ TEST(Layouts, InputsOfEveryStrideAndAlignment) {
 
 // out is the same with and without an LSE, for which Q is packed elsewhere, and where one of the
 // inputs alone cannot be read 16 bytes at a time.
-TEST(Layouts, OutWithoutAnLse) {
-    for (const char* recipe : kRecipes) {
+TEST_P(Layouts, OutWithoutAnLse) {
+    for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 128}) {
             Spec s = spec_of(recipe);
             s.packed = true;
@@ -133,14 +134,14 @@ TEST(Layouts, OutWithoutAnLse) {
             s.q_lens = {3, 0, 140};
             s.k_lens = {130, 5, 66};
             Case plain = make_case(s);
-            const Results want = compute(plain, kDevice, recipe);
+            const Results want = compute(plain, device(), recipe);
             for (const int narrow : {-1, 0, 1, 2}) {
                 Case c = placed(s, plain, {"bases aligned to 2", {}, 2}, {});
                 c.q = narrow == 0 ? c.q : plain.q;
                 c.k = narrow == 1 ? c.k : plain.k;
                 c.v = narrow == 2 ? c.v : plain.v;
                 const Results got =
-                    compute(c, kDevice, recipe, [](Problem& p) { p.tensors.lse = {}; });
+                    compute(c, device(), recipe, [](Problem& p) { p.tensors.lse = {}; });
                 EXPECT_EQ(got.bits.out, want.bits.out)
                     << recipe << ", D = " << dim << ", " << narrow;
             }
@@ -150,7 +151,7 @@ TEST(Layouts, OutWithoutAnLse) {
 
 // The 16-bit kernels read aligned inputs of 64 and 128 channels where they are; the plan needs no
 // workspace for copies then.
-TEST(Layouts, CopiesOnlyWhereTheyAreNeeded) {
+TEST_P(Layouts, CopiesOnlyWhereTheyAreNeeded) {
     for (const char* recipe : {"bf16", "f16"}) {
         const auto bytes = [&](std::int64_t dim, const Placing& p) {
             Spec s = spec_of(recipe);
@@ -160,7 +161,7 @@ TEST(Layouts, CopiesOnlyWhereTheyAreNeeded) {
             s.input_strides = p.strides;
             s.misalign_bytes = p.misalign_bytes;
             Case c(s);
-            Result<Plan> plan = Plan::create(c.problem({kDevice, recipe}), kDevice);
+            Result<Plan> plan = Plan::create(c.problem(way(recipe)), device());
             return plan.value().workspace_bytes();
         };
         const std::size_t none = bytes(64, {});
@@ -181,21 +182,21 @@ TEST(Layouts, CopiesOnlyWhereTheyAreNeeded) {
 }
 
 // A plan without pointers is for aligned ones; it says so when it gets others.
-TEST(Layouts, LessAlignedThanThePlan) {
-    for (const char* recipe : kRecipes) {
+TEST_P(Layouts, LessAlignedThanThePlan) {
+    for (const char* recipe : recipes()) {
         Spec s = spec_of(recipe);
         s.tokens_q = s.tokens_k = 9;
         Case plain = make_case(s);
-        const Results want = compute(plain, kDevice, recipe);
+        const Results want = compute(plain, device(), recipe);
         for (const std::size_t misalign : {std::size_t{0}, std::size_t{2}, std::size_t{8}}) {
             Case c = placed(s, plain, {"", {}, misalign}, {});
-            Problem p = c.problem({kDevice, recipe});
+            Problem p = c.problem(way(recipe));
             const quatt_tensors tensors = p.tensors;
             for (quatt_tensor* t :
                  {&p.tensors.q, &p.tensors.k, &p.tensors.v, &p.tensors.out, &p.tensors.lse}) {
                 t->data = nullptr;
             }
-            const Result<Plan> plan = Plan::create(p, kDevice);
+            const Result<Plan> plan = Plan::create(p, device());
             ASSERT_TRUE(plan.ok()) << plan.status().message();
             Workspace workspace(plan->workspace_bytes());
             const Status status = plan->run(tensors, workspace.span());
@@ -209,11 +210,11 @@ TEST(Layouts, LessAlignedThanThePlan) {
                     << status.message();
             }
             // The other way round: made for these pointers, run with aligned ones.
-            const Result<Plan> cautious = Plan::create(c.problem({kDevice, recipe}), kDevice);
+            const Result<Plan> cautious = Plan::create(c.problem(way(recipe)), device());
             ASSERT_TRUE(cautious.ok());
             Workspace more(cautious->workspace_bytes());
             plain.reset_outputs();
-            EXPECT_TRUE(cautious->run(plain.problem({kDevice, recipe}).tensors, more.span()).ok());
+            EXPECT_TRUE(cautious->run(plain.problem(way(recipe)).tensors, more.span()).ok());
             EXPECT_TRUE(more.guards_intact());
             EXPECT_EQ(results_of(plain).bits, want.bits);
         }
@@ -221,7 +222,7 @@ TEST(Layouts, LessAlignedThanThePlan) {
 }
 
 // out is the fp32 result rounded once, whatever its dtype and layout; nothing beside it is written.
-TEST(Layouts, OutOfEveryKind) {
+TEST_P(Layouts, OutOfEveryKind) {
     int n = 0;
     for (const std::int64_t dim : {1, 2, 7, 63, 64, 90, 101, 127, 128}) {
         const char* recipe = recipe_at(dim);
@@ -232,7 +233,7 @@ TEST(Layouts, OutOfEveryKind) {
         s.tokens_q = 17;
         s.tokens_k = 20;
         Case plain = make_case(s);
-        const Results want = compute(plain, kDevice, recipe);
+        const Results want = compute(plain, device(), recipe);
         for (const quatt_dtype out : {QUATT_BF16, QUATT_F16, QUATT_F32}) {
             std::vector<float> values(want.out.begin(), want.out.end());
             std::vector<std::uint32_t> codes(values.size());
@@ -244,13 +245,13 @@ TEST(Layouts, OutOfEveryKind) {
             to.push_back({"contiguous", {}});
             for (const Placing& p : to) {
                 // A fifth of them at each head size.
-                if (p.misalign_bytes % size != 0 || n++ % 5 != 0 || !thinned(n / 5)) {
+                if (p.misalign_bytes % size != 0 || n++ % 5 != 0 || !taken(n / 5)) {
                     continue;
                 }
                 Spec other = s;
                 other.out = out;
                 Case c = placed(other, plain, {}, p);
-                const Results got = compute(c, kDevice, recipe);
+                const Results got = compute(c, device(), recipe);
                 EXPECT_EQ(got.bits.out, codes)
                     << recipe << ", D = " << dim << ", " << quatt_dtype_name(out) << ", " << p.name;
                 EXPECT_EQ(got.bits.lse, want.bits.lse);
@@ -259,11 +260,11 @@ TEST(Layouts, OutOfEveryKind) {
     }
 }
 
-// spec/tests.md 25: [B,N,3,H,D] and [B,N,H,3,D] without a copy, out in a fourth place beside them.
-TEST(Layouts, FusedQkv) {
+// [B,N,3,H,D] and [B,N,H,3,D] without a copy, out in a fourth place beside them.
+TEST_P(Layouts, FusedQkv) {
     Thinner thin;
     constexpr std::int64_t kBatch = 2, kTokens = 67, kHeads = 2;
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 128, 36}) {
             for (const bool by_head : {false, true}) {
                 if (thin.skip()) {
@@ -276,7 +277,7 @@ TEST(Layouts, FusedQkv) {
                 s.tokens_q = s.tokens_k = kTokens;
                 s.out = s.q;
                 Case c = make_case(s);
-                const Results want = compute(c, kDevice, recipe);
+                const Results want = compute(c, device(), recipe);
                 const Extents fused = by_head ? Extents{kBatch, kTokens, kHeads, 4 * dim}
                                               : Extents{kBatch, kTokens, 4 * kHeads, dim};
                 Buffer all(s.q, fused);
@@ -296,7 +297,7 @@ TEST(Layouts, FusedQkv) {
                     });
                 }
                 const Bytes before = all.bytes();
-                const Bits bits = bits_of(c, {kDevice, recipe}, [&](Problem& p) {
+                const Bits bits = bits_of(c, way(recipe), [&](Problem& p) {
                     p.tensors.q = view(0);
                     p.tensors.k = view(1);
                     p.tensors.v = view(2);
@@ -317,9 +318,9 @@ TEST(Layouts, FusedQkv) {
     }
 }
 
-// spec/tests.md 25: stride 0 over heads and batch; strides of extents of 1 are never used.
-TEST(Layouts, SharedAndUnusedAxes) {
-    for (const char* recipe : kRecipes) {
+// Stride 0 over heads and batch; strides of extents of 1 are never used.
+TEST_P(Layouts, SharedAndUnusedAxes) {
+    for (const char* recipe : recipes()) {
         Spec s = spec_of(recipe);
         s.batch = 2;
         s.heads_q = s.heads_kv = 2;
@@ -330,7 +331,7 @@ TEST(Layouts, SharedAndUnusedAxes) {
         Spec plain = s;
         plain.input_strides = nullptr;
         Case copied = placed(plain, shared, {}, {});
-        EXPECT_EQ(compute(shared, kDevice, recipe).bits, compute(copied, kDevice, recipe).bits);
+        EXPECT_EQ(compute(shared, device(), recipe).bits, compute(copied, device(), recipe).bits);
 
         for (const std::int64_t dim : {1, 64}) {
             Spec one = spec_of(recipe);
@@ -338,12 +339,12 @@ TEST(Layouts, SharedAndUnusedAxes) {
             one.dim = dim;
             one.tokens_q = one.tokens_k = 1;
             Case c = make_case(one);
-            const Bits want = bits_of(c, {kDevice, recipe});
+            const Bits want = bits_of(c, way(recipe));
             for (const std::int64_t odd : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{3},
                                            std::numeric_limits<std::int64_t>::max(),
                                            std::numeric_limits<std::int64_t>::min()}) {
                 EXPECT_EQ(
-                    bits_of(c, {kDevice, recipe},
+                    bits_of(c, way(recipe),
                             [&](Problem& p) {
                                 for (quatt_tensor* t : {&p.tensors.q, &p.tensors.k, &p.tensors.v,
                                                         &p.tensors.out, &p.tensors.lse}) {
@@ -359,10 +360,10 @@ TEST(Layouts, SharedAndUnusedAxes) {
     }
 }
 
-// spec/tests.md 1, with fewer tokens that are farther apart: 70 x 2^26 elements.
-TEST(Layouts, TokensFarApart) {
+// Tokens so far apart that offsets exceed 32 bits: 70 x 2^26 elements.
+TEST_P(Layouts, TokensFarApart) {
     constexpr std::int64_t kStride = std::int64_t{1} << 26, kTokens = 70;
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const bool packed : {false, true}) {
             Spec s = spec_of(recipe);
             s.packed = packed;
@@ -370,7 +371,7 @@ TEST(Layouts, TokensFarApart) {
             s.tokens_q = s.tokens_k = kTokens;
             s.out = s.q;
             Case c = make_case(s);
-            expect_tokens_apart_change_nothing(c, {kDevice, recipe}, kStride);
+            expect_tokens_apart_change_nothing(c, way(recipe), kStride);
         }
     }
 }

@@ -1,13 +1,14 @@
-// Against exact attention: the errors that recipes publish, LSE, means, sinks; and what it costs.
+// Against exact attention: the errors that recipes publish, LSE, means, sinks.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdio>
 
-#include "warp_mma/harness.hpp"
+#include "attention/harness.hpp"
 
 namespace quatt::test {
 namespace {
+
+QUATT_SUBJECTS(Accuracy, gpu_subjects());
 
 double mean_of(const std::vector<double>& x) {
     return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
@@ -15,8 +16,8 @@ double mean_of(const std::vector<double>& x) {
 
 // The published error is the mean over 16 heads x 256 rows of 128 channels, out in 16 bits; fewer
 // heads and rows scatter around it.
-TEST(Accuracy, OnNormalData) {
-    for (const char* recipe : kRecipes) {
+TEST_P(Accuracy, OnNormalData) {
+    for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 128}) {
             Spec s = spec_of(recipe);
             s.dim = dim;
@@ -33,7 +34,7 @@ TEST(Accuracy, OnNormalData) {
                 Case e(wide);
                 return compute(e, "reference", recipe);
             }();
-            const Distance d = distance(compute(c, kDevice, recipe), exact);
+            const Distance d = distance(compute(c, device(), recipe), exact);
             EXPECT_TRUE(d.same_kind);
             EXPECT_LE(d.relative(), 1.1 * static_cast<double>(r.expected_rel_l2))
                 << recipe << ' ' << dim;
@@ -45,11 +46,11 @@ TEST(Accuracy, OnNormalData) {
     }
 }
 
-// spec/tests.md 10: LSE is of the true scores, in every layout. K's mean is taken out of fp8's keys
+// LSE is of the true scores, in every layout. K's mean is taken out of fp8's keys
 // and must come back.
-TEST(Accuracy, LseWithAMeanOfK) {
+TEST_P(Accuracy, LseWithAMeanOfK) {
     Thinner thin;
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const double mean : {0.0, 10.0}) {
             for (const int layout : {0, 1, 2, 3}) {
                 if (thin.skip()) {
@@ -70,22 +71,23 @@ TEST(Accuracy, LseWithAMeanOfK) {
                 s.k_mean = mean;
                 Case c = make_case(s);
                 const Results exact = compute(c, "reference", recipe);
-                const Results got = compute(c, kDevice, recipe);
+                const Results got = compute(c, device(), recipe);
                 const Distance d = distance(got, exact);
                 EXPECT_TRUE(d.same_kind);
                 // Twice what fp8 publishes for 1024 keys: the errors of few keys average out less.
                 // 16 bit: fp32 sums of scores that stay below 64.
                 const double allowed = is(recipe, "fp8") ? .06 : 2e-5;
                 EXPECT_LE(d.lse, allowed) << recipe << ' ' << mean << ' ' << layout;
-                EXPECT_TRUE(equals_emulation(c, kDevice, recipe, 64)) << mean << ' ' << layout;
+                EXPECT_TRUE(equals_emulation(c, recipe, {.largest_t = 64}))
+                    << mean << ' ' << layout;
             }
         }
     }
 }
 
-// spec/tests.md 30, short: V's mean is not lost.
-TEST(Accuracy, MeanOfV) {
-    for (const char* recipe : kRecipes) {
+// V's mean is not lost.
+TEST_P(Accuracy, MeanOfV) {
+    for (const char* recipe : recipes()) {
         for (const double mean : {.5, 1.0, 2.0}) {
             Spec s = spec_of(recipe);
             s.heads_q = 1;
@@ -94,18 +96,18 @@ TEST(Accuracy, MeanOfV) {
             s.v_mean = mean;
             Case c = make_case(s);
             const double exact = mean_of(compute(c, "reference", recipe).out);
-            const double got = mean_of(compute(c, kDevice, recipe).out);
+            const double got = mean_of(compute(c, device(), recipe).out);
             EXPECT_LE(std::fabs(got / exact - 1), 2e-3) << recipe << ' ' << mean;
-            EXPECT_TRUE(equals_emulation(c, kDevice, recipe));
+            EXPECT_TRUE(equals_emulation(c, recipe));
         }
     }
 }
 
-// spec/tests.md 29, short: one key of a given weight and V = 0 at a part of the row.
-TEST(Accuracy, Sinks) {
+// One key of a given weight and V = 0 at a part of the row.
+TEST_P(Accuracy, Sinks) {
     Thinner thin;
     int n = 0;
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const double weight : {.5, .9, .97}) {
             for (const double place : {0.0, .3, .5, 1.0}) {
                 if (thin.skip()) {
@@ -137,29 +139,10 @@ TEST(Accuracy, Sinks) {
                 });
                 fill(c.v,
                      [&](const Extents& i) { return i[1] == sink ? 0 : on_grid(random.normal()); });
-                EXPECT_TRUE(equals_emulation(c, kDevice, recipe, 16)) << weight << ' ' << place;
+                EXPECT_TRUE(equals_emulation(c, recipe, {.largest_t = 16}))
+                    << weight << ' ' << place;
             }
         }
-    }
-}
-
-// The cost of the executor on one core (docs/executor.md states 1 s without other load).
-TEST(Accuracy, TimeOfAnFp8Call) {
-    Spec s = spec_of("fp8");
-    s.dim = 128;
-    s.heads_q = s.heads_kv = 2;
-    s.tokens_q = s.tokens_k = 512;
-    Case c = make_case(s);
-    double best = 1e9;
-    for (int i = 0; i < 3; i++) {
-        const auto start = std::chrono::steady_clock::now();
-        (void)compute(c, kDevice, "fp8");
-        best = std::min(
-            best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    std::printf("fp8, S = 512, H = 2, D = 128: %.2f s\n", best);
-    if (!kSanitized) {
-        EXPECT_LT(best, 3);
     }
 }
 

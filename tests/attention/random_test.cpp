@@ -1,14 +1,16 @@
-// spec/tests.md 17: random problems, sound and unsound. Where query says yes, the run is accurate
+// Random problems, sound and unsound. Where query says yes, the run is accurate
 // and writes what it should; where it says no, plan and run refuse with the same words.
 #include <gtest/gtest.h>
 
+#include "attention/harness.hpp"
 #include "support/faults.hpp"
 #include "support/layouts.hpp"
 #include "support/random_problem.hpp"
-#include "warp_mma/harness.hpp"
 
 namespace quatt::test {
 namespace {
+
+QUATT_SUBJECTS(RandomProblems, gpu_subjects());
 
 Spec random_spec(Random& random, const char* recipe) {
     Spec s = spec_of(recipe, random.pick<quatt_dtype>({QUATT_BF16, QUATT_F16}));
@@ -61,11 +63,10 @@ Spec random_spec(Random& random, const char* recipe) {
 
 void one_problem(std::uint64_t seed, const std::vector<Fault>& faults, Tally& tally) {
     Random random(seed);
-    const char* recipe = random.chance(.95) ? recipe_at(random.in(0, 2)) : "nvfp4";
-    const Way way{device_at(random.in(0, 1)), recipe};
+    const char* recipe = random.chance(.95) ? recipe_at(random.in(0, 5)) : "nvfp4";
+    const Way way = test::way(recipe);
     Case c(random_spec(random, recipe));
     Problem p = c.problem(way);
-    p.kernel = kSchedule;
     p.splits = random.pick({0, 0, 0, 1, 3});
     p.key_tile = random.pick({0, 0, 0, 64, 64, 128});
     std::string fault;
@@ -89,7 +90,7 @@ void one_problem(std::uint64_t seed, const std::vector<Fault>& faults, Tally& ta
         ASSERT_TRUE(fault.empty()) << "a fault was accepted";
         tally.accepted++;
         ASSERT_STREQ(info.device, way.device);
-        ASSERT_STREQ(info.kernel, kSchedule);
+        ASSERT_STREQ(info.kernel, kernel());
         ASSERT_EQ(info.key_tile, 64);
         ASSERT_EQ(info.splits, 1);
         ASSERT_TRUE(runs_well(c, way, p, expect(p)));
@@ -99,7 +100,7 @@ void one_problem(std::uint64_t seed, const std::vector<Fault>& faults, Tally& ta
     expect_refused_alike(c, p, device, answer);
 }
 
-TEST(RandomProblems, RunAsQuerySays) {
+TEST_P(RandomProblems, RunAsQuerySays) {
     const std::vector<Fault> faults = problem_faults();
     Tally tally;
     const int count = scaled(150);

@@ -2,19 +2,21 @@
 // stays where it belongs, and the same bits alone as in company.
 #include <gtest/gtest.h>
 
-#include "warp_mma/harness.hpp"
+#include "attention/harness.hpp"
 
 namespace quatt::test {
 namespace {
 
+QUATT_SUBJECTS(Lengths, gpu_subjects());
+
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kFloatInf = std::numeric_limits<float>::infinity();
 
-// spec/tests.md 5: rows past kv_lens, the capacity behind the last segment, gaps between rows and
+// Rows past kv_lens, the capacity behind the last segment, gaps between rows and
 // heads, all of NaN, infinity or 1e30.
-TEST(Lengths, PaddingDoesNotMatter) {
+TEST_P(Lengths, PaddingDoesNotMatter) {
     Thinner thin;
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 100}) {
             for (const int layout : {0, 1, 2}) {
                 // 16 bit: wide heads read in place, others copied; each kind of padding once.
@@ -43,7 +45,7 @@ TEST(Lengths, PaddingDoesNotMatter) {
                     };
                 }
                 Case c = make_case(s);
-                const Results want = compute(c, kDevice, recipe);
+                const Results want = compute(c, device(), recipe);
                 for (const float poison : {kNaN, dim == 64 ? 1e30f : -1e30f, kFloatInf}) {
                     if (std::isinf(poison) && layout != 1) {
                         continue;
@@ -69,7 +71,7 @@ TEST(Lengths, PaddingDoesNotMatter) {
                     for (Buffer* b : {&c.q, &c.k, &c.v}) {
                         b->surround(poison);
                     }
-                    EXPECT_EQ(compute(c, kDevice, recipe).bits, want.bits)
+                    EXPECT_EQ(compute(c, device(), recipe).bits, want.bits)
                         << recipe << ", D = " << dim << ", layout " << layout << ", " << poison;
                 }
             }
@@ -78,8 +80,8 @@ TEST(Lengths, PaddingDoesNotMatter) {
 }
 
 // Rows past the last segment: untouched, or zeroed on request; in every layout of out.
-TEST(Lengths, TailsAreUntouchedOrZeroed) {
-    for (const char* recipe : kRecipes) {
+TEST_P(Lengths, TailsAreUntouchedOrZeroed) {
+    for (const char* recipe : recipes()) {
         for (const bool zero : {false, true}) {
             for (const quatt_dtype out : {QUATT_F32, QUATT_BF16}) {
                 for (const bool backwards : {false, true}) {
@@ -95,7 +97,7 @@ TEST(Lengths, TailsAreUntouchedOrZeroed) {
                         };
                     }
                     Case c = make_case(s);
-                    const Results r = compute(c, kDevice, recipe);
+                    const Results r = compute(c, device(), recipe);
                     const std::uint32_t untouched = out == QUATT_F32 ? 0xFFFFFFFFu : 0xFFFFu;
                     for_each_index(extents_of(c.out.view()), [&](const Extents& i) {
                         const std::uint32_t code = code_at(c.out.view(), offset(c.out.view(), i));
@@ -127,7 +129,7 @@ struct BadLengths {
     std::int64_t good;  // segments before the first bad one; kv_lens: which segment is bad
 };
 
-TEST(Lengths, BadOnesAreEmptySegments) {
+TEST_P(Lengths, BadOnesAreEmptySegments) {
     Thinner thin;
     constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max(),
                            kMin = std::numeric_limits<std::int32_t>::min();
@@ -153,7 +155,7 @@ TEST(Lengths, BadOnesAreEmptySegments) {
         {"both", {0, 10, 30, 81}, {}, {-5, 5, 65}, 3, -1},
         {"bad kv_lens of a bad segment", {0, 10, 5, 50}, {}, {70, -5, kMin}, 1, 1},
     };
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const bool zero_tail : {false, true}) {
             Spec s = spec_of(recipe);
             s.packed = true;
@@ -184,7 +186,7 @@ TEST(Lengths, BadOnesAreEmptySegments) {
                 }
                 std::int32_t status = 77;
                 const std::int64_t one = 1;
-                (void)compute(c, kDevice, recipe, [&](Problem& p) {
+                (void)compute(c, device(), recipe, [&](Problem& p) {
                     p.tensors.status_word = quatt_tensor_contiguous(&status, QUATT_I32, 1, &one);
                 });
                 EXPECT_EQ(status, bad.status);
@@ -212,7 +214,7 @@ TEST(Lengths, BadOnesAreEmptySegments) {
                     copy(a.q, c.q, cu_q[u]);
                     copy(a.k, c.k, cu_k[u]);
                     copy(a.v, c.v, cu_k[u]);
-                    const Results want = compute(a, kDevice, recipe);
+                    const Results want = compute(a, device(), recipe);
                     EXPECT_EQ(codes_of(narrowed(c.out.view(), 0, cu_q[u], alone.tokens_q)),
                               want.bits.out)
                         << "segment " << i;
@@ -239,15 +241,15 @@ TEST(Lengths, BadOnesAreEmptySegments) {
 }
 
 // Lengths in memory backwards, and a stride between them (Case has 2).
-TEST(Lengths, BackwardsInMemory) {
-    for (const char* recipe : kRecipes) {
+TEST_P(Lengths, BackwardsInMemory) {
+    for (const char* recipe : recipes()) {
         Spec s = spec_of(recipe);
         s.packed = true;
         s.q_lens = {10, 20};
         s.k_lens = {70, 5};
         s.kv_lens = {66, 5};
         Case c = make_case(s);
-        const Results want = compute(c, kDevice, recipe);
+        const Results want = compute(c, device(), recipe);
         const auto turn = [](Buffer& b, const std::vector<std::int32_t>& values) {
             b = Buffer(QUATT_I32, extents_of(b.view()), {-3});
             b.set_integers(values);
@@ -255,15 +257,15 @@ TEST(Lengths, BackwardsInMemory) {
         turn(c.cu_q, {0, 10, 30});
         turn(c.cu_k, {0, 70, 75});
         turn(c.kv_lens, {66, 5});
-        EXPECT_EQ(compute(c, kDevice, recipe).bits, want.bits);
+        EXPECT_EQ(compute(c, device(), recipe).bits, want.bits);
     }
 }
 
 // An item of a batch and a segment of a stream give the bits that they give alone
-// (spec/tests.md 31), and so does a query head.
-TEST(Lengths, AloneAsInABatch) {
+// and so does a query head.
+TEST_P(Lengths, AloneAsInABatch) {
     Thinner thin;
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 90}) {
             for (const bool packed : {true, false}) {
                 // 16 bit: one of both layouts at each head size.
@@ -284,7 +286,7 @@ TEST(Lengths, AloneAsInABatch) {
                     s.k_lens = {100, 0, 130};
                 }
                 Case c = make_case(s);
-                const Bits all = bits_of(c, {kDevice, recipe});
+                const Bits all = bits_of(c, way(recipe));
                 const Buffer whole_out = c.out, whole_lse = c.lse;
                 const std::int64_t first_q = packed ? 36 : 0, first_k = packed ? 100 : 0,
                                    last_k = packed ? 130 : 100;
@@ -299,7 +301,7 @@ TEST(Lengths, AloneAsInABatch) {
                 for (const std::int64_t head : {2, 3}) {
                     quatt_tensor out{}, lse{};
                     c.reset_outputs();
-                    (void)bits_of(c, {kDevice, recipe}, [&](Problem& p) {
+                    (void)bits_of(c, way(recipe), [&](Problem& p) {
                         p.tensors.q = cut(p.tensors.q, first_q, 35, head);
                         p.tensors.out = out = cut(p.tensors.out, first_q, 35, head);
                         p.tensors.k =
@@ -324,17 +326,17 @@ TEST(Lengths, AloneAsInABatch) {
                     EXPECT_EQ(codes_of(lse), same_place(lse, c.lse, whole_lse))
                         << recipe << ' ' << dim << ' ' << packed << ' ' << head;
                 }
-                EXPECT_EQ(bits_of(c, {kDevice, recipe}), all);  // and again, the same
+                EXPECT_EQ(bits_of(c, way(recipe)), all);  // and again, the same
             }
         }
     }
 }
 
-// Contract 3 of the design: a Q value that is not finite spoils its row at most; a K or V value,
+// A Q value that is not finite spoils its row at most; a K or V value,
 // rows of its head (with its group of query heads) and segment.
-TEST(Lengths, NaNStaysWhereItBelongs) {
+TEST_P(Lengths, NaNStaysWhereItBelongs) {
     Thinner thin;
-    for (const char* recipe : kRecipes) {
+    for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 40}) {
             Spec s = spec_of(recipe);
             s.packed = true;
@@ -344,7 +346,7 @@ TEST(Lengths, NaNStaysWhereItBelongs) {
             s.q_lens = {20, 17, 20};
             s.k_lens = {70, 66, 65};
             Case c = make_case(s);
-            const Results clean = compute(c, kDevice, recipe);
+            const Results clean = compute(c, device(), recipe);
             const auto row_bits = [&](const Bits& b, std::int64_t row, std::int64_t head) {
                 const auto at = static_cast<std::size_t>((row * 4 + head) * dim);
                 std::vector<std::uint32_t> codes(
@@ -362,7 +364,7 @@ TEST(Lengths, NaNStaysWhereItBelongs) {
                     const Buffer before = b;
                     // Row 3 or key 65 of segment 1.
                     b.set_one({which == 0 ? 23 : 70 + 65, 1, 5}, value);
-                    const Results got = compute(c, kDevice, recipe);
+                    const Results got = compute(c, device(), recipe);
                     bool any = false;
                     for (std::int64_t row = 0; row < 57; row++) {
                         for (std::int64_t head = 0; head < 4; head++) {
@@ -386,8 +388,8 @@ TEST(Lengths, NaNStaysWhereItBelongs) {
 
 // More queries than keys under a causal mask: the first rows see none, whatever the mean and scale
 // of V are. (V itself of 16 bits is multiplied with P = 0, and makes NaN of rows of its head.)
-TEST(Lengths, RowsWithoutKeysAreZeroBesideNaN) {
-    for (const char* recipe : kRecipes) {
+TEST_P(Lengths, RowsWithoutKeysAreZeroBesideNaN) {
+    for (const char* recipe : recipes()) {
         if (!is(recipe, "fp8")) {
             continue;
         }
@@ -398,7 +400,7 @@ TEST(Lengths, RowsWithoutKeysAreZeroBesideNaN) {
         s.causal = true;
         Case c = make_case(s);
         c.v.set_one({0, 3, 1, 5}, kNaN);
-        const Results got = compute(c, kDevice, recipe);
+        const Results got = compute(c, device(), recipe);
         for (std::size_t row = 0; row < 30; row++) {
             for (std::size_t head = 0; head < 2; head++) {
                 for (std::size_t d = 0; d < 64; d++) {
