@@ -34,7 +34,7 @@ run_cppcheck() {
     fi
     # At least two processes: a single one also says that there are system headers which it did not find.
     printf '%s\n' "${checked[@]}" | cppcheck --quiet --error-exitcode=1 -j "$((jobs > 1 ? jobs : 2))" --std=c++20 --language=c++ \
-        --enable="$checks" --suppressions-list=.cppcheck-suppressions --max-configs=16 -I include -I src -I tools \
+        --enable="$checks" --suppressions-list=.cppcheck-suppressions --max-configs=20 -I include -I src -I tools \
         --template='{file}:{line}:{column}: {severity}: {message} [cppcheck {id}]' --file-list=-
     echo "lint: cppcheck finds nothing in ${#checked[@]} files"
 }

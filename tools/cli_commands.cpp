@@ -24,6 +24,7 @@ constexpr Names<std::int32_t, 5> kKeyTiles = {
     {{"64", 64}, {"96", 96}, {"128", 128}, {"192", 192}, {"256", 256}}};
 std::vector<std::string> kind_names() {
     std::vector<std::string> names;
+    names.reserve(std::size(kSampleKinds));
     for (const SampleKind kind : kSampleKinds) {
         names.emplace_back(sample_kind_name(kind));
     }

@@ -50,6 +50,7 @@ Window window_value(const std::string& flag, const std::string& text) {
 
 std::vector<std::string> recipe_names() {
     std::vector<std::string> names;
+    names.reserve(static_cast<std::size_t>(quatt_recipe_count()));
     for (std::int32_t i = 0; i < quatt_recipe_count(); ++i) {
         names.emplace_back(quatt_recipe_name(i));
     }

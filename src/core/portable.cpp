@@ -132,7 +132,7 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
     const Operands operands(r, s, s.heads_q, s.heads_kv, layout.carver);
 
     const std::int64_t heads = s.heads_q + 2 * s.heads_kv;
-    const Status quantized = call.run(s.segments * heads, [&](int, std::int64_t i) noexcept {
+    Status quantized = call.run(s.segments * heads, [&](int, std::int64_t i) noexcept {
         call.quantize_head(operands, 0, s.heads_kv, i / heads, i % heads);
     });
     if (!quantized.ok()) {
@@ -142,7 +142,7 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
     std::fill(layout.counters, layout.counters + plan.choice.threads, quatt_counters{});
     const std::int64_t tasks = call.count_blocks(layout.blocks, recipe::kRowBlock) * s.heads_q;
     const recipe::EmulateOptions options{&r, plan.choice.key_tile, plan.choice.splits};
-    const Status attended = call.run(tasks, [&](int worker, std::int64_t i) noexcept {
+    Status attended = call.run(tasks, [&](int worker, std::int64_t i) noexcept {
         const std::int64_t head = i % s.heads_q, kv = head / (s.heads_q / s.heads_kv);
         call.with_rows<recipe::kRowBlock>(
             layout.blocks, i / s.heads_q, head,
@@ -177,7 +177,7 @@ Status run_reference(const Plan& plan, const quatt_tensors& t, std::span<std::by
     const Layout layout(plan.problem, plan.shape, plan.choice, false, workspace.data());
     const std::int64_t heads = plan.shape.heads_q;
     const std::int64_t tasks = call.count_blocks(layout.blocks, recipe::kRowBlock) * heads;
-    const Status attended = call.run(tasks, [&](int worker, std::int64_t i) noexcept {
+    Status attended = call.run(tasks, [&](int worker, std::int64_t i) noexcept {
         call.with_rows<recipe::kRowBlock>(
             layout.blocks, i / heads, i % heads,
             [&](const HeadProblem& h, std::span<const std::int64_t> rows, std::int64_t,

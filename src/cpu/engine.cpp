@@ -105,7 +105,7 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
     for (std::int64_t first = 0; first < s.heads_kv; first += w.heads) {
         const std::int64_t heads = std::min(w.heads, s.heads_kv - first);
         const std::int64_t operands = heads * (group + 2);
-        const Status quantized = call.run(s.segments * operands, [&](int, std::int64_t i) noexcept {
+        Status quantized = call.run(s.segments * operands, [&](int, std::int64_t i) noexcept {
             const std::int64_t b = i / operands, operand = i % operands;
             call.quantize_head(w.operands, first, heads, b, operand);
             const Segment g = call.segment(b);
@@ -121,8 +121,8 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
         if (!quantized.ok()) {
             return quantized;
         }
-        const Status attended = call.run(blocks * heads * group, [&](int worker,
-                                                                     std::int64_t i) noexcept {
+        Status attended = call.run(blocks * heads * group, [&](int worker,
+                                                               std::int64_t i) noexcept {
             const std::int64_t head = i % (heads * group), kv = head / group;
             call.with_rows<kBlockRows>(
                 w.blocks, i / (heads * group), first * group + head,

@@ -79,7 +79,7 @@ struct RowState {
         const float x = ptx::ceil(largest), m = running_max(r);
         const bool drops =
             Policy.refreshes & is_refresh & (x > -INFINITY) & (x <= m - kRefreshRise);
-        const float up = is_refresh | overflows ? ptx::max(x, m) : m;
+        const float up = (is_refresh | overflows) ? ptx::max(x, m) : m;
         const float to = drops ? ptx::max(x, highest[r] - kMaxDrop) : up;
         risen |= to - m >= kRefreshRise ? 1u << r : 0u;
         return rescale(r, to);
