@@ -50,11 +50,6 @@ const schedule::Row& schedule_of(const core::Kernel& row) {
     return *static_cast<const schedule::Row*>(row.variant);
 }
 
-// A recipe that quantises reads both 16-bit dtypes, one that does not its own.
-bool is_quantized(const quatt_recipe& r) {
-    return r.k.scale_format != QUATT_SCALE_NONE;
-}
-
 // The same words with commas.
 std::string listed(std::string_view words) {
     std::string all;

@@ -21,6 +21,11 @@ struct Tensor {
     std::int64_t batch, token, head, channel;
 };
 
+// Operands of the recipe are codes in packed tiles; else rows of 16-bit numbers.
+[[nodiscard]] inline bool is_quantized(const quatt_recipe& r) {
+    return r.k.scale_format != QUATT_SCALE_NONE;
+}
+
 struct Lengths {
     const std::int32_t* data;  // null: absent
     std::int64_t stride;
@@ -57,7 +62,7 @@ struct Call {
         return d <= 64 ? 64 : 128;
     }
     // Its operands are codes in packed tiles; else rows of 16-bit numbers.
-    [[nodiscard]] bool is_quantized() const { return recipe->k.scale_format != QUATT_SCALE_NONE; }
+    [[nodiscard]] bool is_quantized() const { return cuda::is_quantized(*recipe); }
     [[nodiscard]] tile::PackedShape packed_shape() const {
         return {.segments = segments,
                 .queries = total_q(),
