@@ -251,11 +251,12 @@ void table_tiles(bool quick) {
 }
 
 void table_rates(bool quick) {
-    print_header("fp8: share of warp tiles (16 rows x 64 keys) with an overflow / a look, percent",
-                 {"S=2048", "8192", "30272", "looks 2k", "8k", "30k"});
+    print_header(
+        "fp8: share of warp tiles (16 rows x 64 keys) with an overflow / a refresh, percent",
+        {"S=2048", "8192", "30272", "refreshes 2k", "8k", "30k"});
     for (const int std_dev : {1, 2}) {
         std::printf("logit std %-24d", std_dev);
-        std::vector<double> looks;
+        std::vector<double> refreshes;
         for (const std::int64_t s : {2048, 8192, 30272}) {
             Case c = make_case(gaussian(s, quick ? 1 : 2), 0, [&](tools::Sample& x) {
                 for (float& q : x.q) {
@@ -270,10 +271,10 @@ void table_rates(bool quick) {
             (void)run(c, "emulate", Recipe("fp8"), 64, 0, &n);
             std::printf(" %9.2f", 100.0 * static_cast<double>(n.overflow_warp_tiles) /
                                       static_cast<double>(n.warp_tiles));
-            looks.push_back(100.0 * static_cast<double>(n.look_warp_tiles) /
-                            static_cast<double>(n.warp_tiles));
+            refreshes.push_back(100.0 * static_cast<double>(n.refresh_warp_tiles) /
+                                static_cast<double>(n.warp_tiles));
         }
-        for (const double x : looks) {
+        for (const double x : refreshes) {
             std::printf(" %9.2f", x);
         }
         std::printf("\n");
@@ -320,7 +321,7 @@ void table_vmeans(bool quick) {
             });
             Recipe r("fp8");
             r.accumulator = QUATT_ACCUMULATOR_HOPPER;
-            r.promote = v.promote ? 1 : 0;
+            r.promotes = v.promote ? 1 : 0;
             r.v.center = v.centre ? QUATT_CENTER_SEGMENT : QUATT_CENTER_NONE;
             const Output o = run(c, "emulate", r, 64, 0, nullptr, DType::f32),
                          e = run(c, "reference", r, 64, 0, nullptr, DType::f32);

@@ -18,8 +18,8 @@ class OperandRecipe(c.Structure):
 
 class Recipe(c.Structure):
     _fields_ = [("struct_size", SIZE), ("name", c.c_char * 24)] + [(n, OperandRecipe) for n in "qkv"] + [
-        (n, I32) for n in ("p_format", "p_overflow", "p_exponent", "overflow_code", "interval_keys", "look_rise",
-                           "fall_limit", "looks", "accumulator", "promote", "q_mean_term")
+        (n, I32) for n in ("p_format", "overflow_format", "exponent_bias", "overflow_code", "promotion_interval", "refresh_rise",
+                           "max_drop", "refreshes", "accumulator", "promotes", "q_mean_term")
     ] + [("expected_rel_l2", F32), ("expected_lse_error", F32)]
 
 

@@ -5,7 +5,7 @@ usage: scripts/sass_table.py [--build DIR] [--update] [--all] [--path INSTANCE] 
 
 --build DIR       the build to look at (default build/dev)
 --update          rewrites tests/sass/expected.json, and the tables between <!-- sass: NAME --> lines in docs/perf/sm120.md
---all             prep's kernels too
+--all             the quantisers too
 --path INSTANCE   lists the instructions of the common path of an sm_120f instance, such as fp8_128_block_scaled
 OBJECT            other objects or cubins instead of the build's
 """

@@ -167,21 +167,21 @@ typedef struct quatt_recipe {
     quatt_operand_recipe q, k, v;
 
     /* P = 2^(t - m + w), rounded to this format; F32: not rounded. */
-    quatt_format p_format; /* F32, BF16, F16, E4M3 or E2M1 */
-    int32_t p_overflow;    /* the format that overflows: p_format, or for F32 E4M3 or E2M1 */
-    int32_t p_exponent;    /* w */
+    quatt_format p_format;   /* F32, BF16, F16, E4M3 or E2M1 */
+    int32_t overflow_format; /* the format that overflows: p_format, or for F32 E4M3 or E2M1 */
+    int32_t exponent_bias;   /* w */
 
-    /* When m moves. A look takes the tile's maximum first: m rises to it, or falls to it where it
-     * is look_rise or more too high. It comes in the first tile of an interval, and in the tile
-     * after one that raised m by look_rise or more. */
-    int32_t overflow_code; /* a code of P (E2M1: of its scale) from here on raises m; 0x7E */
-    int32_t interval_keys; /* between looks, and between promotions; 2304 */
-    int32_t look_rise;     /* 8 */
-    int32_t fall_limit;    /* m never falls more than this below its highest value; 40 */
-    int32_t looks;         /* 0: none: m moves by overflows only and never falls (bf16) */
+    /* When m, the running max, moves. A refresh takes the tile's maximum first: m rises to it, or
+     * falls to it where it is refresh_rise or more too high. It comes in the first tile of an
+     * interval, and in the tile after one that raised m by refresh_rise or more. */
+    int32_t overflow_code;      /* a code of P (E2M1: of its scale) from here on raises m; 0x7E */
+    int32_t promotion_interval; /* keys between such refreshes, and between promotions; 2304 */
+    int32_t refresh_rise;       /* 8 */
+    int32_t max_drop;           /* m never falls more than this below its highest value; 40 */
+    int32_t refreshes;          /* 0: none: m moves by overflows only and never falls (bf16) */
 
     int32_t accumulator; /* QUATT_ACCUMULATOR_*: how sums of products are kept */
-    int32_t promote;     /* 1: sums of PV are added to a true fp32 sum once an interval */
+    int32_t promotes;    /* 1: sums of PV are added to a true fp32 sum once an interval */
     int32_t q_mean_term; /* 1: the quantised mean row of Q adds its scores back */
 
     /* Published, on N(0,1) data. */
@@ -242,10 +242,10 @@ enum {
     QUATT_DATA_OVERFLOW = 4
 };
 
-/* What the rule that moves m did. `emulate` only, which adds to it: zero it first. A warp tile is
- * 16 query rows x one key tile. */
+/* What lazy softmax, the rule that moves m, did. `emulate` only, which adds to it: zero it first. A
+ * warp tile is 16 query rows x one key tile. */
 typedef struct quatt_counters {
-    int64_t warp_tiles, overflow_warp_tiles, look_warp_tiles, falls;
+    int64_t warp_tiles, overflow_warp_tiles, refresh_warp_tiles, drops;
 } quatt_counters;
 
 /* B: batch items or segments; Sq, Sk, Tq, Tk: tokens; Hq: query heads, a multiple of Hkv; D: head

@@ -10,9 +10,9 @@
 namespace quatt::core {
 
 // Hands out aligned pieces of a block; with a null block it only counts.
-class Carver {
+class BumpAllocator {
 public:
-    explicit Carver(std::byte* base) : base_(base) {}
+    explicit BumpAllocator(std::byte* base) : base_(base) {}
     template <class T>
     T* take(std::int64_t count) {
         std::byte* p = base_ == nullptr ? nullptr : base_ + used_;
@@ -33,21 +33,22 @@ private:
 class Arena {
 public:
     Arena(const quatt_operand_recipe& r, bool mean_term, std::int64_t heads, std::int64_t tokens,
-          std::int64_t segments, std::int64_t channels, Carver& carver)
+          std::int64_t segments, std::int64_t channels, BumpAllocator& allocator)
         : r_(r),
           mean_term_(mean_term),
           tokens_(tokens),
           channels_(channels),
           segments_(segments),
           unit_(recipe::canonical_shape(r, mean_term, 1, channels)) {
-        codes_ = carver.take<std::byte>(heads * tokens * channels * unit_.code_bytes);
-        scales_ = carver.take<float>(heads * scale_rows(tokens, segments) * unit_.channel_groups);
-        mean_ = carver.take<float>(heads * mean_rows(tokens, segments) * channels);
-        norm_ = carver.take<float>(heads * norm_rows(tokens, segments));
+        codes_ = allocator.take<std::byte>(heads * tokens * channels * unit_.code_bytes);
+        scales_ =
+            allocator.take<float>(heads * scale_rows(tokens, segments) * unit_.channel_groups);
+        mean_ = allocator.take<float>(heads * mean_rows(tokens, segments) * channels);
+        norm_ = allocator.take<float>(heads * norm_rows(tokens, segments));
         if (mean_term) {
-            mean_codes_ = carver.take<std::byte>(heads * mean_rows(tokens, segments) * channels);
+            mean_codes_ = allocator.take<std::byte>(heads * mean_rows(tokens, segments) * channels);
             mean_scales_ =
-                carver.take<float>(heads * mean_rows(tokens, segments) * unit_.channel_groups);
+                allocator.take<float>(heads * mean_rows(tokens, segments) * unit_.channel_groups);
         }
     }
 
@@ -113,10 +114,10 @@ private:
 struct Operands {
     Arena q, k, v;
     Operands(const quatt_recipe& r, const Shape& s, std::int64_t heads_q, std::int64_t heads_kv,
-             Carver& carver)
-        : q(r.q, r.q_mean_term != 0, heads_q, s.total_q(), s.segments, s.head_dim, carver),
-          k(r.k, false, heads_kv, s.total_k(), s.segments, s.head_dim, carver),
-          v(r.v, false, heads_kv, s.total_k(), s.segments, s.head_dim_v, carver) {}
+             BumpAllocator& allocator)
+        : q(r.q, r.q_mean_term != 0, heads_q, s.total_q(), s.segments, s.head_dim, allocator),
+          k(r.k, false, heads_kv, s.total_k(), s.segments, s.head_dim, allocator),
+          v(r.v, false, heads_kv, s.total_k(), s.segments, s.head_dim_v, allocator) {}
 };
 
 }  // namespace quatt::core

@@ -97,8 +97,8 @@ Status HostCall::check_values() const {
     return reasons.empty() ? Status() : Status(QUATT_INVALID_ARGUMENT, join(reasons));
 }
 
-Segment HostCall::segment(std::int64_t b) const {
-    Segment g;
+HostSegment HostCall::segment(std::int64_t b) const {
+    HostSegment g;
     if (!s_.packed) {
         g = {b * s_.tokens_q, s_.tokens_q, b * s_.tokens_k, s_.tokens_k};
     } else if (!present(t_.cu_seqlens_q)) {
@@ -145,7 +145,7 @@ recipe::HeadOutput HostCall::output(std::int64_t b, std::int64_t token, std::int
     return o;
 }
 
-recipe::HeadProblem HostCall::head_problem(const Segment& g, std::int64_t b,
+recipe::HeadProblem HostCall::head_problem(const HostSegment& g, std::int64_t b,
                                            std::int64_t head) const {
     const std::int64_t kv = head / (s_.heads_q / s_.heads_kv);
     recipe::HeadProblem h;
@@ -160,7 +160,7 @@ recipe::HeadProblem HostCall::head_problem(const Segment& g, std::int64_t b,
     return h;
 }
 
-std::span<const std::int64_t> HostCall::chosen_rows(const Segment& g) const {
+std::span<const std::int64_t> HostCall::chosen_rows(const HostSegment& g) const {
     const std::vector<std::int64_t>& all = plan_.rows;
     if (!s_.packed) {
         return all;
@@ -173,7 +173,7 @@ std::span<const std::int64_t> HostCall::chosen_rows(const Segment& g) const {
 std::int64_t HostCall::count_blocks(std::int64_t* blocks, std::int64_t block_rows) const {
     blocks[0] = 0;
     for (std::int64_t b = 0; b < s_.segments; b++) {
-        const Segment g = segment(b);
+        const HostSegment g = segment(b);
         const std::int64_t rows =
             some_rows() ? static_cast<std::int64_t>(chosen_rows(g).size()) : g.q_len;
         blocks[b + 1] = blocks[b] + (rows + block_rows - 1) / block_rows;
@@ -184,7 +184,7 @@ std::int64_t HostCall::count_blocks(std::int64_t* blocks, std::int64_t block_row
 void HostCall::quantize_head(const Operands& to, std::int64_t first, std::int64_t count,
                              std::int64_t b, std::int64_t i) const {
     const quatt_recipe& r = p_.recipe;
-    const Segment g = segment(b);
+    const HostSegment g = segment(b);
     const std::int64_t group = s_.heads_q / s_.heads_kv;
     std::int32_t bits = 0;
     if (i < count * group) {

@@ -19,7 +19,7 @@
 
 namespace quatt::core {
 
-struct Segment {
+struct HostSegment {
     std::int64_t q_begin = 0, q_len = 0, k_begin = 0,
                  k_len = 0;  // tokens; of the stream, or of the batch laid end to end
 };
@@ -36,13 +36,13 @@ public:
     // Lengths and scales are data: they are refused here, before anything is written.
     [[nodiscard]] Status check_values() const;
 
-    [[nodiscard]] Segment segment(std::int64_t b) const;
+    [[nodiscard]] HostSegment segment(std::int64_t b) const;
     [[nodiscard]] recipe::HeadView input(const quatt_tensor& x, const quatt_tensor& scale,
                                          std::int64_t b, std::int64_t token, std::int64_t tokens,
                                          std::int64_t head, std::int64_t kv_head) const;
     [[nodiscard]] recipe::HeadOutput output(std::int64_t b, std::int64_t token,
                                             std::int64_t head) const;
-    [[nodiscard]] recipe::HeadProblem head_problem(const Segment& g, std::int64_t b,
+    [[nodiscard]] recipe::HeadProblem head_problem(const HostSegment& g, std::int64_t b,
                                                    std::int64_t head) const;
 
     // Quantises a head of segment b for the KV heads [first, first + count) and the query heads
@@ -53,7 +53,7 @@ public:
 
     // Rows of segment g to compute: all, or those of `rows` that lie in it (row - begin of the
     // returned span's owner).
-    [[nodiscard]] std::span<const std::int64_t> chosen_rows(const Segment& g) const;
+    [[nodiscard]] std::span<const std::int64_t> chosen_rows(const HostSegment& g) const;
 
     [[nodiscard]] bool some_rows() const { return p_.row_count > 0; }
 
@@ -65,7 +65,7 @@ public:
     void with_rows(const std::int64_t* blocks, std::int64_t block, std::int64_t head, F&& f) const {
         const std::int64_t b =
             std::upper_bound(blocks, blocks + s_.segments + 1, block) - blocks - 1;
-        const Segment g = segment(b);
+        const HostSegment g = segment(b);
         const std::int64_t first = (block - blocks[b]) * kRows;
         std::array<std::int64_t, kRows> rows;
         std::int64_t n = 0;

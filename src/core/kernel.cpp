@@ -144,7 +144,7 @@ std::string wrong_name(const quatt_problem& p, const quatt_device& d, Backends t
 
 }  // namespace
 
-void refuse_room(const quatt_problem& p, Reasons& reasons) {
+void refuse_reserved_fields(const quatt_problem& p, Reasons& reasons) {
     if (p.tensors.block_table.dtype != QUATT_NONE) {
         reasons.push_back("block_table is given; no kernel of this version reads a paged KV cache");
     }

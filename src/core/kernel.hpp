@@ -115,6 +115,6 @@ struct Selection {
 
 // Reasons of QUATT_UNSUPPORTED that hold for every kernel of this version: fields that are room for
 // later.
-void refuse_room(const quatt_problem& p, Reasons& reasons);
+void refuse_reserved_fields(const quatt_problem& p, Reasons& reasons);
 
 }  // namespace quatt::core

@@ -19,7 +19,7 @@ using recipe::HeadProblem;
 // The workspace of a host kernel. The same code counts its bytes (base null) and lays it out.
 struct Layout {
     std::size_t scratch_bytes;  // of one worker
-    Carver carver;
+    BumpAllocator allocator;
     std::int64_t* blocks;      // [segments + 1]: row blocks before each segment, one query head
     quatt_counters* counters;  // [threads]
     std::byte* scratch;        // [threads, scratch_bytes]
@@ -29,12 +29,12 @@ struct Layout {
                              ? recipe::emulate_scratch_bytes(s.head_dim, s.head_dim_v, c.key_tile)
                              : recipe::reference_scratch_bytes(s.head_dim, s.head_dim_v)) +
                         kWorkspaceAlign - 1),
-          carver(base),
-          blocks(carver.take<std::int64_t>(s.segments + 1)),
-          counters(carver.take<quatt_counters>(c.threads)),
+          allocator(base),
+          blocks(allocator.take<std::int64_t>(s.segments + 1)),
+          counters(allocator.take<quatt_counters>(c.threads)),
           scratch(nullptr) {
         scratch_bytes = scratch_bytes / kWorkspaceAlign * kWorkspaceAlign;
-        scratch = carver.take<std::byte>(c.threads * static_cast<std::int64_t>(scratch_bytes));
+        scratch = allocator.take<std::byte>(c.threads * static_cast<std::int64_t>(scratch_bytes));
     }
 
     [[nodiscard]] std::span<std::byte> scratch_of(int worker) const {
@@ -94,7 +94,7 @@ constexpr Kernel kReference{
 }  // namespace
 
 void refuse_all_but(const quatt_problem& p, const TestFields& takes, Reasons& reasons) {
-    refuse_room(p, reasons);
+    refuse_reserved_fields(p, reasons);
     if (p.row_count != 0 && !takes.rows) {
         reasons.push_back(text("rows has ", p.row_count,
                                " entries; only reference and emulate compute chosen rows"));
@@ -115,9 +115,9 @@ Choice choose_portable(const quatt_problem& p, const Shape& s, bool quantised) {
     c.threads = p.threads != 0 ? p.threads : cpu_count();
     Layout layout(p, s, c, quantised, nullptr);
     if (quantised) {
-        Operands operands(p.recipe, s, s.heads_q, s.heads_kv, layout.carver);
+        Operands operands(p.recipe, s, s.heads_q, s.heads_kv, layout.allocator);
     }
-    c.workspace_bytes = layout.carver.used();
+    c.workspace_bytes = layout.allocator.used();
     return c;
 }
 
@@ -129,7 +129,7 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
     const quatt_recipe& r = plan.problem.recipe;
     const Shape& s = plan.shape;
     Layout layout(plan.problem, s, plan.choice, true, workspace.data());
-    const Operands operands(r, s, s.heads_q, s.heads_kv, layout.carver);
+    const Operands operands(r, s, s.heads_q, s.heads_kv, layout.allocator);
 
     const std::int64_t heads = s.heads_q + 2 * s.heads_kv;
     Status quantized = call.run(s.segments * heads, [&](int, std::int64_t i) noexcept {
@@ -147,7 +147,7 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
         call.with_rows<recipe::kRowBlock>(
             layout.blocks, i / s.heads_q, head,
             [&](const HeadProblem& h, std::span<const std::int64_t> rows, std::int64_t b,
-                const Segment& g) {
+                const HostSegment& g) {
                 emulate_rows(h, options, operands.q.head(head, b, g.q_begin, g.q_len),
                              operands.k.head(kv, b, g.k_begin, g.k_len),
                              operands.v.head(kv, b, g.k_begin, g.k_len), rows,
@@ -161,8 +161,8 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
         for (std::int32_t i = 0; i < plan.choice.threads; i++) {
             t.counters->warp_tiles += layout.counters[i].warp_tiles;
             t.counters->overflow_warp_tiles += layout.counters[i].overflow_warp_tiles;
-            t.counters->look_warp_tiles += layout.counters[i].look_warp_tiles;
-            t.counters->falls += layout.counters[i].falls;
+            t.counters->refresh_warp_tiles += layout.counters[i].refresh_warp_tiles;
+            t.counters->drops += layout.counters[i].drops;
         }
     }
     call.finish();
@@ -181,7 +181,7 @@ Status run_reference(const Plan& plan, const quatt_tensors& t, std::span<std::by
         call.with_rows<recipe::kRowBlock>(
             layout.blocks, i / heads, i % heads,
             [&](const HeadProblem& h, std::span<const std::int64_t> rows, std::int64_t,
-                const Segment&) { reference_rows(h, rows, layout.scratch_of(worker)); });
+                const HostSegment&) { reference_rows(h, rows, layout.scratch_of(worker)); });
     });
     if (!attended.ok()) {
         return attended;

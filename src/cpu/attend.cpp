@@ -24,7 +24,7 @@ static_assert(kPartRows % kTileRows == 0 && kTileRows % kRowStep == 0 &&
               kBlockRows % kPartRows == 0);
 
 struct Scratch {
-    core::Carver carver;
+    core::BumpAllocator allocator;
     std::uint32_t* q;       // [block rows, steps]
     std::uint32_t* q_mean;  // [row step, steps]: the mean row of Q, padding
     float* k;               // [dim, 64]: a widened tile
@@ -37,17 +37,17 @@ struct Scratch {
     float* promoted;        // [block rows, dv]: under the max of the row's promoted sums
 
     Scratch(const TileShape& s, std::byte* base)
-        : carver(base),
-          q(carver.take<std::uint32_t>(kBlockRows * s.steps)),
-          q_mean(carver.take<std::uint32_t>(s.row_step * s.steps)),
-          k(carver.take<float>(s.k_floats())),
-          v(carver.take<float>(s.v_floats())),
-          t(carver.take<float>(kPartRows * kTile)),
-          t_mean(carver.take<float>(s.row_step * kTile)),
-          p(carver.take<std::uint32_t>(kPartRows * kTile)),
-          l(carver.take<float>(kBlockRows * kSumLanes)),
-          o(carver.take<float>(kBlockRows * s.dv)),
-          promoted(carver.take<float>(kBlockRows * s.dv)) {}
+        : allocator(base),
+          q(allocator.take<std::uint32_t>(kBlockRows * s.steps)),
+          q_mean(allocator.take<std::uint32_t>(s.row_step * s.steps)),
+          k(allocator.take<float>(s.k_floats())),
+          v(allocator.take<float>(s.v_floats())),
+          t(allocator.take<float>(kPartRows * kTile)),
+          t_mean(allocator.take<float>(s.row_step * kTile)),
+          p(allocator.take<std::uint32_t>(kPartRows * kTile)),
+          l(allocator.take<float>(kBlockRows * kSumLanes)),
+          o(allocator.take<float>(kBlockRows * s.dv)),
+          promoted(allocator.take<float>(kBlockRows * s.dv)) {}
 };
 
 void prefetch(const std::byte* tile, std::int64_t bytes) {
@@ -56,10 +56,10 @@ void prefetch(const std::byte* tile, std::int64_t bytes) {
     }
 }
 
-class Block {
+class AttendedBlock {
 public:
-    Block(const recipe::HeadProblem& p, const BlockOptions& o, const PackedHead& head,
-          std::span<const std::int64_t> rows, std::byte* scratch)
+    AttendedBlock(const recipe::HeadProblem& p, const BlockOptions& o, const PackedHead& head,
+                  std::span<const std::int64_t> rows, std::byte* scratch)
         : p_(p),
           o_(o),
           r_(*o.recipe),
@@ -72,13 +72,13 @@ public:
     void run() {
         load_queries();
         const std::int64_t keys = p_.mask.k_len;
-        const std::int64_t intervals = (keys + r_.interval_keys - 1) / r_.interval_keys;
+        const std::int64_t intervals = (keys + r_.promotion_interval - 1) / r_.promotion_interval;
         // Splits beyond the intervals are empty: any number of them must cost nothing.
         const std::int64_t splits = std::clamp<std::int64_t>(intervals, 1, o_.splits);
         for (std::int64_t split = splits - 1; split >= 0; split--) {
-            const std::int64_t begin = split * intervals / splits * r_.interval_keys;
+            const std::int64_t begin = split * intervals / splits * r_.promotion_interval;
             const std::int64_t end =
-                std::min(keys, (split + 1) * intervals / splits * r_.interval_keys);
+                std::min(keys, (split + 1) * intervals / splits * r_.promotion_interval);
             walk(std::max(begin, first_), std::min(end, last_));
             for (std::int64_t i = 0; i < n_; i++) {
                 end_split(i);
@@ -148,13 +148,13 @@ private:
             return;
         }
         for (std::int64_t tile = (end - 1) / kTile; tile >= begin / kTile; tile--) {
-            meet(tile);
+            add_tile(tile);
         }
     }
 
-    void meet(std::int64_t tile) {
+    void add_tile(std::int64_t tile) {
         const TileShape& shape = o_.shape;
-        const std::int64_t key = tile * kTile, interval = key / r_.interval_keys;
+        const std::int64_t key = tile * kTile, interval = key / r_.promotion_interval;
         find_seen(key);
         if (policy_.promotes && interval != interval_) {
             enter(interval);
@@ -162,16 +162,16 @@ private:
         const std::uint32_t *k = k_tile(tile), *v = v_tile(tile);
         const std::uint64_t not_finite =
             keys_not_finite(head_.v_tiles + tile * shape.v_bytes(), shape);
-        const auto qk = static_cast<std::size_t>(shape.scores);
-        const auto pv = static_cast<std::size_t>(shape.values);
-        Meeting m{};
+        const auto qk = static_cast<std::size_t>(shape.qk);
+        const auto pv = static_cast<std::size_t>(shape.pv);
+        SoftmaxTile m{};
         m.policy = &policy_;
         m.interval = interval;
         m.t = s_.t;
         m.p = s_.p;
         m.key_factor = recipe::row_factor(r_.k, head_.k, key);
         if (r_.q_mean_term != 0) {
-            o_.kernels->scores[qk](s_.q_mean, k, shape.row_step, shape.steps, s_.t_mean);
+            o_.kernels->qk_product[qk](s_.q_mean, k, shape.row_step, shape.steps, s_.t_mean);
             m.mean_term = s_.t_mean;
         }
         for (std::int64_t i = 0; i < n_; i += kPartRows) {
@@ -183,10 +183,10 @@ private:
             m.row = state_.data() + i;
             m.l = s_.l + i * kSumLanes;
             m.factor = factor_.data() + i;
-            o_.kernels->scores[qk](s_.q + i * shape.steps, k, rows, shape.steps, s_.t);
+            o_.kernels->qk_product[qk](s_.q + i * shape.steps, k, rows, shape.steps, s_.t);
             prefetch_part(tile - 1, i / kPartRows);
-            o_.kernels->meet[pv](m);
-            o_.kernels->values[pv](s_.p, v, rows, shape.dv, m.factor, s_.o + i * shape.dv);
+            o_.kernels->softmax_tile[pv](m);
+            o_.kernels->pv_product[pv](s_.p, v, rows, shape.dv, m.factor, s_.o + i * shape.dv);
             if (not_finite != 0) [[unlikely]] {
                 add_not_finite(key, not_finite, i, m.rows);
             }
@@ -216,9 +216,9 @@ private:
 
     // P of row i of a part and key j, from where the product reads it.
     [[nodiscard]] float p_of(std::int64_t i, std::int64_t j) const {
-        const std::int64_t n = elements(o_.shape.values), at = i * kTile + j;
+        const std::int64_t n = elements(o_.shape.pv), at = i * kTile + j;
         const std::uint32_t unit = s_.p[at / n] >> (at % n * 16);
-        switch (o_.shape.values) {
+        switch (o_.shape.pv) {
             case Product::kBf16:
                 return formats::Bf16::decode(static_cast<std::uint16_t>(unit));
             case Product::kF16:
@@ -311,13 +311,13 @@ private:
 }  // namespace
 
 std::size_t block_scratch_bytes(const TileShape& s) {
-    return Scratch(s, nullptr).carver.used();
+    return Scratch(s, nullptr).allocator.used();
 }
 
 void attend_block(const recipe::HeadProblem& p, const BlockOptions& o, const PackedHead& head,
                   std::span<const std::int64_t> rows, std::span<std::byte> scratch) {
     o.kernels->enter();
-    Block(p, o, head, rows, scratch.data()).run();
+    AttendedBlock(p, o, head, rows, scratch.data()).run();
     o.kernels->leave();
 }
 

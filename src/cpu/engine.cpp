@@ -12,10 +12,10 @@
 namespace quatt::cpu {
 namespace {
 
-using core::Carver;
+using core::BumpAllocator;
 using core::Choice;
+using core::HostSegment;
 using core::Operands;
-using core::Segment;
 using core::Shape;
 
 // KV heads are taken in groups, so that memory grows with the length of a head and not with their
@@ -31,7 +31,7 @@ struct Layout {
     // b / 64 + s, as in core::Arena
     std::int64_t tiles;
     std::int64_t heads;  // KV heads of a group
-    Carver carver;
+    BumpAllocator allocator;
     std::int64_t* blocks;  // [segments + 1]: row blocks before each segment, one query head
     std::byte* scratch;    // [threads, scratch_bytes]
     std::size_t scratch_bytes;
@@ -43,26 +43,26 @@ struct Layout {
         : shape(p.recipe, level, s.head_dim, s.head_dim_v),
           tiles(s.total_k() / kTile + s.segments),
           heads(heads_of(p, s, c.threads)),
-          carver(base),
-          blocks(carver.take<std::int64_t>(s.segments + 1)),
+          allocator(base),
+          blocks(allocator.take<std::int64_t>(s.segments + 1)),
           scratch_bytes(block_scratch_bytes(shape)),
-          operands(p.recipe, s, heads * (s.heads_q / s.heads_kv), heads, carver) {
-        scratch = carver.take<std::byte>(c.threads * static_cast<std::int64_t>(scratch_bytes));
-        k_tiles = carver.take<std::byte>(heads * tiles * shape.k_bytes());
-        v_tiles = carver.take<std::byte>(heads * tiles * shape.v_bytes());
+          operands(p.recipe, s, heads * (s.heads_q / s.heads_kv), heads, allocator) {
+        scratch = allocator.take<std::byte>(c.threads * static_cast<std::int64_t>(scratch_bytes));
+        k_tiles = allocator.take<std::byte>(heads * tiles * shape.k_bytes());
+        v_tiles = allocator.take<std::byte>(heads * tiles * shape.v_bytes());
     }
 
-    [[nodiscard]] std::byte* k_of(std::int64_t head, std::int64_t b, const Segment& g) const {
+    [[nodiscard]] std::byte* k_of(std::int64_t head, std::int64_t b, const HostSegment& g) const {
         return k_tiles + (head * tiles + g.k_begin / kTile + b) * shape.k_bytes();
     }
-    [[nodiscard]] std::byte* v_of(std::int64_t head, std::int64_t b, const Segment& g) const {
+    [[nodiscard]] std::byte* v_of(std::int64_t head, std::int64_t b, const HostSegment& g) const {
         return v_tiles + (head * tiles + g.k_begin / kTile + b) * shape.v_bytes();
     }
 
 private:
     [[nodiscard]] std::int64_t heads_of(const quatt_problem& p, const Shape& s,
                                         std::int64_t threads) const {
-        Carver fixed(nullptr), head(nullptr);
+        BumpAllocator fixed(nullptr), head(nullptr);
         fixed.take<std::int64_t>(s.segments + 1);
         fixed.take<std::byte>(threads * static_cast<std::int64_t>(block_scratch_bytes(shape)));
         const Operands one_head(p.recipe, s, s.heads_q / s.heads_kv, 1, head);
@@ -85,7 +85,7 @@ Choice choose(const quatt_problem& p, const Shape& s, const Level& level) {
     c.key_tile = kTile;
     c.splits = p.splits != 0 ? p.splits : 1;
     c.threads = p.threads != 0 ? p.threads : core::cpu_count();
-    c.workspace_bytes = Layout(p, s, c, level, nullptr).carver.used();
+    c.workspace_bytes = Layout(p, s, c, level, nullptr).allocator.used();
     return c;
 }
 
@@ -108,7 +108,7 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
         Status quantized = call.run(s.segments * operands, [&](int, std::int64_t i) noexcept {
             const std::int64_t b = i / operands, operand = i % operands;
             call.quantize_head(w.operands, first, heads, b, operand);
-            const Segment g = call.segment(b);
+            const HostSegment g = call.segment(b);
             const std::int64_t k = operand - heads * group, v = k - heads;
             if (v >= 0) {
                 pack_values(r.v, w.operands.v.head(v, b, g.k_begin, g.k_len), w.shape,
@@ -127,7 +127,7 @@ Status run(const core::Plan& plan, const quatt_tensors& t, const Level& level,
             call.with_rows<kBlockRows>(
                 w.blocks, i / (heads * group), first * group + head,
                 [&](const recipe::HeadProblem& p, std::span<const std::int64_t> rows,
-                    std::int64_t b, const Segment& g) {
+                    std::int64_t b, const HostSegment& g) {
                     const PackedHead packed{w.operands.q.head(head, b, g.q_begin, g.q_len),
                                             w.operands.k.head(kv, b, g.k_begin, g.k_len),
                                             w.operands.v.head(kv, b, g.k_begin, g.k_len),

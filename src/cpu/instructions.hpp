@@ -1,7 +1,7 @@
 // Instructions that few processors have, one a function: AVX512-FP16's multiply-add and the tiles
-// of AMX. Each has two bodies: the native one, and a plain one (emulated.hpp) that tests compile
-// into the same kernels, so that these run on processors without the instructions. Which of them a
-// file has follows from the flags that it is compiled with, QUATT_EMULATE_FP16 and
+// of AMX. Each has two bodies: the native one, and one in software (software.hpp) that tests
+// compile into the same kernels, so that these run on processors without the instructions. Which of
+// them a file has follows from the flags that it is compiled with, QUATT_EMULATE_FP16 and
 // QUATT_EMULATE_AMX. Operations: Intel 64 and IA-32 Architectures Software Developer's Manual,
 // volume 2. NOTE: assembly and not intrinsics: GCC 12 copies sums around some of these (see
 // MacInt8), and its tile intrinsics take register numbers as literals only and do not say that they
@@ -26,7 +26,7 @@ static_assert(sizeof(TileConfig) == 64);
 }  // namespace quatt::cpu
 
 #if defined(QUATT_EMULATE_FP16) || defined(QUATT_EMULATE_AMX)
-#include "cpu/emulated.hpp"
+#include "cpu/software.hpp"
 #endif
 
 #if defined(QUATT_EMULATE_FP16) || defined(__AVX512FP16__)
@@ -45,7 +45,7 @@ namespace {
 // whatever MXCSR says (VFMADD231PH).
 QUATT_INLINE I fma_f16(I a, I b, I c) {
 #if defined(QUATT_EMULATE_FP16)
-    return emulated::fma_f16(a, b, c);
+    return software::fma_f16(a, b, c);
 #else
     asm("vfmadd231ph %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
     return c;
@@ -59,7 +59,7 @@ QUATT_INLINE I fma_f16(I a, I b, I c) {
 // Sets the shapes of the tile registers of this thread and makes them 0 (LDTILECFG).
 QUATT_INLINE void tile_configure(const TileConfig& config) {
 #if defined(QUATT_EMULATE_AMX)
-    emulated::tile_configure(config);
+    software::tile_configure(config);
 #else
     asm volatile("ldtilecfg %0" : : "m"(config));
 #endif
@@ -68,7 +68,7 @@ QUATT_INLINE void tile_configure(const TileConfig& config) {
 // Back to no tiles: the system need not save them (TILERELEASE).
 QUATT_INLINE void tile_release() {
 #if defined(QUATT_EMULATE_AMX)
-    emulated::tile_release();
+    software::tile_release();
 #else
     asm volatile("tilerelease");
 #endif
@@ -77,7 +77,7 @@ QUATT_INLINE void tile_release() {
 template <int kTo>
 QUATT_INLINE void tile_zero() {  // TILEZERO
 #if defined(QUATT_EMULATE_AMX)
-    emulated::tile_zero(kTo);
+    software::tile_zero(kTo);
 #else
     asm volatile("tilezero %%tmm%c0" : : "i"(kTo));
 #endif
@@ -87,7 +87,7 @@ QUATT_INLINE void tile_zero() {  // TILEZERO
 template <int kTo>
 QUATT_INLINE void tile_load(const void* from, std::int64_t stride_bytes) {
 #if defined(QUATT_EMULATE_AMX)
-    emulated::tile_load(kTo, from, stride_bytes);
+    software::tile_load(kTo, from, stride_bytes);
 #else
     asm volatile("tileloadd (%0,%1), %%tmm%c2"
                  :
@@ -99,7 +99,7 @@ QUATT_INLINE void tile_load(const void* from, std::int64_t stride_bytes) {
 template <int kFrom>
 QUATT_INLINE void tile_store(void* to, std::int64_t stride_bytes) {  // TILESTORED
 #if defined(QUATT_EMULATE_AMX)
-    emulated::tile_store(kFrom, to, stride_bytes);
+    software::tile_store(kFrom, to, stride_bytes);
 #else
     asm volatile("tilestored %%tmm%c2, (%0,%1)"
                  :
@@ -113,7 +113,7 @@ QUATT_INLINE void tile_store(void* to, std::int64_t stride_bytes) {  // TILESTOR
 template <int kC, int kA, int kB>
 QUATT_INLINE void tile_dot_bytes() {
 #if defined(QUATT_EMULATE_AMX)
-    emulated::tile_dot_bytes(kC, kA, kB);
+    software::tile_dot_bytes(kC, kA, kB);
 #else
     asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 #endif
@@ -124,7 +124,7 @@ QUATT_INLINE void tile_dot_bytes() {
 template <int kC, int kA, int kB>
 QUATT_INLINE void tile_dot_bf16() {
 #if defined(QUATT_EMULATE_AMX)
-    emulated::tile_dot_bf16(kC, kA, kB);
+    software::tile_dot_bf16(kC, kA, kB);
 #else
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 #endif

@@ -39,7 +39,7 @@ enum class Product { kF32, kBf16, kF16, kInt8 };
 }
 
 // What the softmax of a block of rows and one tile reads and writes.
-struct Meeting {
+struct SoftmaxTile {
     const recipe::SoftmaxPolicy* policy;
     std::int64_t interval;    // of the tile
     std::int64_t rows;        // not padded
@@ -63,13 +63,13 @@ struct Kernels {
     void (*leave)();
     // c [rows, 64] = q . k. kInt8: the tile begins with 64 int32, minus 128 times the sum of each
     // key, which undo the 128 in q.
-    void (*scores[4])(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows,
-                      std::int64_t steps, float* c);
+    void (*qk_product[4])(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows,
+                          std::int64_t steps, float* c);
     // o [rows, dv] = o * factor[row] + p . v
-    void (*values[3])(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows,
-                      std::int64_t dv, const float* factor, float* o);
+    void (*pv_product[3])(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows,
+                          std::int64_t dv, const float* factor, float* o);
     // Lazy softmax, row by row; P as the product reads it
-    void (*meet[3])(const Meeting& m);
+    void (*softmax_tile[3])(const SoftmaxTile& m);
     // Tiles of 16-bit numbers as fp32: count is a multiple of 16
     void (*widen_bf16)(const std::uint16_t* from, std::int64_t count, float* to);
     void (*widen_f16)(const std::uint16_t* from, std::int64_t count, float* to);

@@ -69,7 +69,7 @@ std::string ask_for_tiles() {
 }
 
 bool if_it_uses_tiles(const Level& level, const quatt_recipe& r) {
-    return scores_product(r, level) != Product::kF32 || values_product(r, level) != Product::kF32;
+    return qk_product_of(r, level) != Product::kF32 || pv_product_of(r, level) != Product::kF32;
 }
 // A fast vdpbf16ps has the rate of FP16 FMA, takes more formats and sums in fp32.
 bool if_bf16_is_slow(const Level&, const quatt_recipe&) {
@@ -79,7 +79,7 @@ bool if_bf16_is_fast(const Level&, const quatt_recipe&) {
     return bf16_is_fast();
 }
 
-Product scores_product(const quatt_recipe& r, const Level& level) {
+Product qk_product_of(const quatt_recipe& r, const Level& level) {
     if (level.int8 && r.q.format == QUATT_FORMAT_INT8 && r.k.format == QUATT_FORMAT_INT8) {
         return Product::kInt8;
     }
@@ -87,7 +87,7 @@ Product scores_product(const quatt_recipe& r, const Level& level) {
                                                                                 : Product::kF32;
 }
 
-Product values_product(const quatt_recipe& r, const Level& level) {
+Product pv_product_of(const quatt_recipe& r, const Level& level) {
     // An E4M3 code times an E4M3 code, and 64 of them, fit fp16 (level_kernels.hpp, MacF16). Scores
     // do not: channels of Q and K cancel, and a score's error moves codes of P (docs/perf/cpu.md).
     if (level.f16 && r.p_format == QUATT_FORMAT_E4M3 && r.v.format == QUATT_FORMAT_E4M3) {

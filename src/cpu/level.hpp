@@ -101,7 +101,7 @@ inline constexpr std::array kLevels = {
 
 // The products of a recipe's scores and values on a level. All of them multiply decoded codes
 // exactly and sum them in fp32 or int32, kF16 the 64 keys of a tile in fp16.
-[[nodiscard]] Product scores_product(const quatt_recipe& r, const Level& level);
-[[nodiscard]] Product values_product(const quatt_recipe& r, const Level& level);
+[[nodiscard]] Product qk_product_of(const quatt_recipe& r, const Level& level);
+[[nodiscard]] Product pv_product_of(const quatt_recipe& r, const Level& level);
 
 }  // namespace quatt::cpu

@@ -108,8 +108,8 @@ QUATT_INLINE void multiply(const std::uint32_t* a, std::int64_t a_stride, const 
 inline constexpr int kMostVectors = kLanes == 16 ? 4 : 2;
 
 template <class Mac>
-void scores(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows, std::int64_t steps,
-            float* c) {
+void qk_product(const std::uint32_t* q, const std::uint32_t* k, std::int64_t rows,
+                std::int64_t steps, float* c) {
     const std::uint32_t* tile = k + (Mac::kOffset ? kTile : 0);
     for (std::int64_t r0 = 0; r0 < rows; r0 += kRowStep) {
         for (std::int64_t j = 0; j < kTile; j += kMostVectors * kLanes) {
@@ -156,8 +156,8 @@ QUATT_INLINE void values_of(const std::uint32_t* p, std::int64_t steps, const st
 
 // The 64 keys of the tile are summed on their own before they join O.
 template <class Mac, std::int64_t kSteps>
-void values(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows, std::int64_t dv,
-            const float* factor, float* o) {
+void pv_product(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows, std::int64_t dv,
+                const float* factor, float* o) {
     constexpr std::int64_t kColumns = kLanes * Mac::kParts;  // of a vector
     for (std::int64_t d = 0; d < dv;) {
         const std::int64_t left = (dv - d) / kColumns;
@@ -390,7 +390,7 @@ QUATT_INLINE float row_maximum(const F (&t)[kVectors]) {
 }
 
 // t = product * scales, -inf where the row does not see the key.
-QUATT_INLINE void load_scores(const Meeting& m, std::int64_t i, F (&t)[kVectors]) {
+QUATT_INLINE void load_scores(const SoftmaxTile& m, std::int64_t i, F (&t)[kVectors]) {
     const F key_factor = all(m.key_factor), row_factor = all(m.row_factor[i]);
     for (int v = 0; v < kVectors; v++) {
         t[v] = load(m.t + i * kTile + v * kLanes);
@@ -431,7 +431,7 @@ struct RowTile {
 
 // A row whose running max may move, or has to.
 template <class Round, Product kAs>
-[[gnu::noinline]] void update_row(const Meeting& m, std::int64_t i, std::uint32_t* p) {
+[[gnu::noinline]] void update_row(const SoftmaxTile& m, std::int64_t i, std::uint32_t* p) {
     F t[kVectors];
     load_scores(m, i, t);
     const float w = static_cast<float>(m.policy->exponent_bias);
@@ -443,7 +443,7 @@ template <class Round, Product kAs>
 }
 
 template <class Round, Product kAs>
-void meet_rows(const Meeting& m) {
+void softmax_rows(const SoftmaxTile& m) {
     constexpr std::int64_t kUnits = kTile / elements(kAs);
     const float w = static_cast<float>(m.policy->exponent_bias);
     for (std::int64_t i = 0; i < m.rows; i++) {
@@ -472,25 +472,25 @@ void meet_rows(const Meeting& m) {
 }
 
 template <Product kAs>
-void meet(const Meeting& m) {
+void softmax_tile(const SoftmaxTile& m) {
     switch (m.policy->p_format) {
         case QUATT_FORMAT_BF16:
             if constexpr (kAs != Product::kF16) {
-                meet_rows<RoundBf16, kAs>(m);
+                softmax_rows<RoundBf16, kAs>(m);
             }
             break;
         case QUATT_FORMAT_F16:
             if constexpr (kAs == Product::kF32) {
-                meet_rows<RoundF16, kAs>(m);
+                softmax_rows<RoundF16, kAs>(m);
             }
             break;
         case QUATT_FORMAT_E2M1:
             if constexpr (kAs != Product::kF16) {
-                meet_rows<RoundE2m1, kAs>(m);
+                softmax_rows<RoundE2m1, kAs>(m);
             }
             break;
         default:
-            meet_rows<RoundE4m3, kAs>(m);
+            softmax_rows<RoundE4m3, kAs>(m);
             break;
     }
 }
@@ -519,42 +519,42 @@ void widen_f16_tile(const std::uint16_t* from, std::int64_t count, float* to) {
 
 #if defined(QUATT_HAVE_AMX)
 #define QUATT_AROUND kTileRows, kTileRows, configure_tiles, release_tiles
-#define QUATT_INT8_SCORES tile_scores<DotInt8>
-#define QUATT_BF16_SCORES tile_scores<DotBf16>
-#define QUATT_BF16_VALUES tile_values
+#define QUATT_INT8_QK tile_scores<DotInt8>
+#define QUATT_BF16_QK tile_scores<DotBf16>
+#define QUATT_BF16_PV tile_values
 #else
 #define QUATT_AROUND kRowStep, 1, nothing, nothing
 #if defined(__AVX512VNNI__)
-#define QUATT_INT8_SCORES scores<MacInt8>
+#define QUATT_INT8_QK qk_product<MacInt8>
 #else
-#define QUATT_INT8_SCORES nullptr
+#define QUATT_INT8_QK nullptr
 #endif
 #if defined(__AVX512BF16__)
-#define QUATT_BF16_SCORES scores<MacBf16>
-#define QUATT_BF16_VALUES values<MacBf16, kTile / 2>
+#define QUATT_BF16_QK qk_product<MacBf16>
+#define QUATT_BF16_PV pv_product<MacBf16, kTile / 2>
 #else
-#define QUATT_BF16_SCORES nullptr
-#define QUATT_BF16_VALUES nullptr
+#define QUATT_BF16_QK nullptr
+#define QUATT_BF16_PV nullptr
 #endif
 #endif
 #if defined(__AVX512BF16__)
-#define QUATT_BF16_MEET meet<Product::kBf16>
+#define QUATT_BF16_MEET softmax_tile<Product::kBf16>
 #else
 #define QUATT_BF16_MEET nullptr
 #endif
 #if defined(QUATT_HAVE_FP16)
-#define QUATT_F16_VALUES values<MacF16, kTile>
-#define QUATT_F16_MEET meet<Product::kF16>
+#define QUATT_F16_PV pv_product<MacF16, kTile>
+#define QUATT_F16_MEET softmax_tile<Product::kF16>
 #else
-#define QUATT_F16_VALUES nullptr
+#define QUATT_F16_PV nullptr
 #define QUATT_F16_MEET nullptr
 #endif
 
 const Kernels QUATT_LEVEL = {
     QUATT_AROUND,
-    {scores<MacF32>, QUATT_BF16_SCORES, nullptr, QUATT_INT8_SCORES},
-    {values<MacF32, kTile>, QUATT_BF16_VALUES, QUATT_F16_VALUES},
-    {meet<Product::kF32>, QUATT_BF16_MEET, QUATT_F16_MEET},
+    {qk_product<MacF32>, QUATT_BF16_QK, nullptr, QUATT_INT8_QK},
+    {pv_product<MacF32, kTile>, QUATT_BF16_PV, QUATT_F16_PV},
+    {softmax_tile<Product::kF32>, QUATT_BF16_MEET, QUATT_F16_MEET},
     widen_bf16_tile,
     widen_f16_tile,
 };

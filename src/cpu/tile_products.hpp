@@ -143,7 +143,7 @@ void tile_values_of(const std::uint32_t* p, const std::uint32_t* v, std::int64_t
     }
 }
 
-// As values(): the 64 keys of the tile are summed on their own.
+// As pv_product(): the 64 keys of the tile are summed on their own.
 void tile_values(const std::uint32_t* p, const std::uint32_t* v, std::int64_t rows, std::int64_t dv,
                  const float* factor, float* o) {
     for (std::int64_t d = 0; d < dv; d += 2 * kTileRows) {

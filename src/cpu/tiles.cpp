@@ -69,7 +69,7 @@ struct Row {
 
     void load(const TileShape& s, const quatt_operand_recipe& r, const CanonicalHead& h,
               std::int64_t j) {
-        if (s.scores == Product::kInt8) {
+        if (s.qk == Product::kInt8) {
             std::memcpy(x.data(), h.codes + j * h.channels, static_cast<std::size_t>(h.channels));
         } else {
             row_in_16_bits(r, h, j, x.data());
@@ -107,7 +107,7 @@ std::int32_t correction(const CanonicalHead& k, std::int64_t j) {
 void pack_units(const quatt_operand_recipe& r, const CanonicalHead& k, const TileShape& s,
                 std::int64_t tile, std::uint32_t* to) {
     Rows<std::uint32_t> rows;
-    std::uint32_t* const units = to + (s.scores == Product::kInt8 ? kTile : 0);
+    std::uint32_t* const units = to + (s.qk == Product::kInt8 ? kTile : 0);
     for (std::int64_t j0 = 0; j0 < kTile; j0 += kTurnedRows) {
         for (std::int64_t j = 0; j < kTurnedRows; j++) {
             const std::int64_t key = tile * kTile + j0 + j;
@@ -117,7 +117,7 @@ void pack_units(const quatt_operand_recipe& r, const CanonicalHead& k, const Til
             }
             std::memcpy(rows.x.data() + j * s.steps, row.x.data(),
                         static_cast<std::size_t>(4 * s.steps));
-            if (s.scores == Product::kInt8) {
+            if (s.qk == Product::kInt8) {
                 to[j0 + j] = key < k.tokens ? static_cast<std::uint32_t>(correction(k, key)) : 0;
             }
         }
@@ -129,17 +129,17 @@ void pack_units(const quatt_operand_recipe& r, const CanonicalHead& k, const Til
 
 TileShape::TileShape(const quatt_recipe& r, const Level& level, std::int64_t head_dim,
                      std::int64_t head_dim_v)
-    : scores(scores_product(r, level)),
-      values(values_product(r, level)),
+    : qk(qk_product_of(r, level)),
+      pv(pv_product_of(r, level)),
       dim(head_dim),
       dim_v(head_dim_v),
       row_step(level.kernels->row_step),
-      steps(padded((head_dim + elements(scores) - 1) / elements(scores),
-                   scores == Product::kF32 ? 1 : level.kernels->unit_step)),
-      dv(padded(head_dim_v, channel_step(values))) {}
+      steps(padded((head_dim + elements(qk) - 1) / elements(qk),
+                   qk == Product::kF32 ? 1 : level.kernels->unit_step)),
+      dv(padded(head_dim_v, channel_step(pv))) {}
 
 std::int64_t TileShape::k_bytes() const {
-    switch (scores) {
+    switch (qk) {
         case Product::kInt8:
             return (1 + steps) * kTile * 4;
         case Product::kBf16:
@@ -151,14 +151,14 @@ std::int64_t TileShape::k_bytes() const {
 
 void pack_query(const quatt_operand_recipe& r, const CanonicalHead& q, std::int64_t j,
                 const TileShape& s, std::uint32_t* to) {
-    if (s.scores == Product::kF32) {
+    if (s.qk == Product::kF32) {
         recipe::decode_row(r, q, j, reinterpret_cast<float*>(to));
         return;
     }
     Row row;
     row.load(s, r, q, j);
     std::memcpy(to, row.x.data(), static_cast<std::size_t>(4 * s.steps));
-    for (std::int64_t k = 0; s.scores == Product::kInt8 && k < s.steps; k++) {
+    for (std::int64_t k = 0; s.qk == Product::kInt8 && k < s.steps; k++) {
         to[k] ^= kSigns;
     }
 }
@@ -167,7 +167,7 @@ void pack_query_mean(const quatt_operand_recipe& r, const CanonicalHead& q, std:
                      const TileShape& s, std::uint32_t* to) {
     std::array<float, kMaxHeadDim + 2> mean{};
     recipe::decode_mean_row(r, q, block, mean.data());
-    if (s.scores == Product::kF32) {
+    if (s.qk == Product::kF32) {
         std::memcpy(to, mean.data(), static_cast<std::size_t>(4 * s.steps));
     } else {
         recipe::encode_row(QUATT_FORMAT_BF16, mean.data(), 2 * s.steps,
@@ -178,7 +178,7 @@ void pack_query_mean(const quatt_operand_recipe& r, const CanonicalHead& q, std:
 void pack_keys(const quatt_operand_recipe& r, const CanonicalHead& k, const TileShape& s,
                std::byte* to) {
     for (std::int64_t tile = 0; tile < tiles_of(k.tokens); tile++, to += s.k_bytes()) {
-        if (s.scores != Product::kF32) {
+        if (s.qk != Product::kF32) {
             pack_units(r, k, s, tile, reinterpret_cast<std::uint32_t*>(to));
             continue;
         }
@@ -201,7 +201,7 @@ void pack_keys(const quatt_operand_recipe& r, const CanonicalHead& k, const Tile
 void pack_values(const quatt_operand_recipe& r, const CanonicalHead& v, const TileShape& s,
                  std::byte* to) {
     const std::uint16_t exponent =
-        s.values == Product::kF16 || kept_as_f16(r) ? formats::F16::kInf : formats::Bf16::kInf;
+        s.pv == Product::kF16 || kept_as_f16(r) ? formats::F16::kInf : formats::Bf16::kInf;
     alignas(64) std::array<std::uint16_t, 2 * kMaxHeadDim> pair{};
     for (std::int64_t tile = 0; tile < tiles_of(v.tokens); tile++) {
         std::uint64_t not_finite = 0;
@@ -213,7 +213,7 @@ void pack_values(const quatt_operand_recipe& r, const CanonicalHead& v, const Ti
                     std::fill(row, row + s.dv, std::uint16_t{0});
                     continue;
                 }
-                if (s.values == Product::kF16) {
+                if (s.pv == Product::kF16) {
                     e4m3_as_f16(v.codes + key * v.channels, v.channels, row);
                 } else {
                     row_in_16_bits(r, v, key, row);
@@ -223,7 +223,7 @@ void pack_values(const quatt_operand_recipe& r, const CanonicalHead& v, const Ti
                 }
             }
             auto* out = reinterpret_cast<std::uint16_t*>(to);
-            if (s.values != Product::kBf16) {
+            if (s.pv != Product::kBf16) {
                 std::memcpy(out, pair.data(), static_cast<std::size_t>(4 * s.dv));
                 continue;
             }

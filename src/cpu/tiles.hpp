@@ -15,7 +15,7 @@ namespace quatt::cpu {
 inline constexpr std::int64_t kLine = 64;  // bytes, the alignment of tiles
 
 struct TileShape {
-    Product scores, values;
+    Product qk, pv;
     std::int64_t dim, dim_v;
     std::int64_t row_step;  // rows are padded to a multiple of it
     std::int64_t steps;     // 32-bit units of a row of q
@@ -28,10 +28,8 @@ struct TileShape {
     [[nodiscard]] std::int64_t v_bytes() const { return v_codes_bytes() + kLine; }
     [[nodiscard]] std::int64_t v_codes_bytes() const { return kTile * dv * 2; }
     // fp32 numbers of a tile that is widened; 0 where none is
-    [[nodiscard]] std::int64_t k_floats() const {
-        return scores == Product::kF32 ? dim * kTile : 0;
-    }
-    [[nodiscard]] std::int64_t v_floats() const { return values == Product::kF32 ? kTile * dv : 0; }
+    [[nodiscard]] std::int64_t k_floats() const { return qk == Product::kF32 ? dim * kTile : 0; }
+    [[nodiscard]] std::int64_t v_floats() const { return pv == Product::kF32 ? kTile * dv : 0; }
 };
 
 [[nodiscard]] constexpr std::int64_t padded(std::int64_t n, std::int64_t step) {

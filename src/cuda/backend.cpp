@@ -46,8 +46,8 @@ bool is_aligned16(const Tensor& x) {
            multiple_of_8(x.head) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
-const schedule::Row& schedule_of(const core::Kernel& row) {
-    return *static_cast<const schedule::Row*>(row.variant);
+const schedule::ScheduleRow& schedule_of(const core::Kernel& row) {
+    return *static_cast<const schedule::ScheduleRow*>(row.variant);
 }
 
 // The same words with commas.
@@ -63,7 +63,7 @@ std::string listed(std::string_view words) {
 
 void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_device& d,
                 Reasons& reasons) {
-    const schedule::Row& schedule = schedule_of(row);
+    const schedule::ScheduleRow& schedule = schedule_of(row);
     const std::string compute = text(d.compute_major, ".", d.compute_minor);
     if (!is_among(schedule.compute, compute)) {
         reasons.push_back(text("compute capability is ", compute, "; ", schedule.name, " is for ",

@@ -24,8 +24,8 @@ namespace quatt::cuda {
     return false;
 }
 
-[[nodiscard]] constexpr bool is_on(const schedule::Row& s, quatt_backend device) {
-    return device != QUATT_BACKEND_EMU || s.not_emulated == nullptr;
+[[nodiscard]] constexpr bool is_on(const schedule::ScheduleRow& s, quatt_backend device) {
+    return device != QUATT_BACKEND_EMU || s.not_on_emu == nullptr;
 }
 
 // The rows of a device: one a schedule that it has.
@@ -33,11 +33,12 @@ template <quatt_backend kDevice>
 [[nodiscard]] constexpr auto gpu_rows(decltype(core::Kernel::refuse) refuse,
                                       decltype(core::Kernel::choose) choose,
                                       decltype(core::Kernel::run) run) {
-    constexpr auto count = std::count_if(kSchedules.begin(), kSchedules.end(),
-                                         [](const schedule::Row* s) { return is_on(*s, kDevice); });
+    constexpr auto count =
+        std::count_if(kSchedules.begin(), kSchedules.end(),
+                      [](const schedule::ScheduleRow* s) { return is_on(*s, kDevice); });
     std::array<core::Kernel, static_cast<std::size_t>(count)> rows;
     std::size_t n = 0;
-    for (const schedule::Row* s : kSchedules) {
+    for (const schedule::ScheduleRow* s : kSchedules) {
         if (is_on(*s, kDevice)) {
             rows[n++] = {
                 .name = s->name,
@@ -56,7 +57,8 @@ template <quatt_backend kDevice>
     return rows;
 }
 
-// Functions of a row whose variant is a schedule::Row. The device's compute capability is known.
+// Functions of a row whose variant is a schedule::ScheduleRow. The device's compute capability is
+// known.
 void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_device& d,
                 core::Reasons& reasons);
 [[nodiscard]] core::Choice choose_gpu(const core::Kernel& row, const quatt_problem& p,

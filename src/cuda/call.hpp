@@ -43,7 +43,7 @@ struct Call {
     bool is_packed, is_causal, zero_tail;
     float softmax_scale;
     const quatt_recipe* recipe;  // a named one
-    const schedule::Row* schedule;
+    const schedule::ScheduleRow* schedule;
     bool is_direct;                    // rows of 16 bit: the kernel reads q, k and v where they are
     bool has_block_scaled;             // the instruction of sm_120f, also where it must be emulated
     std::uint32_t block_shared_bytes;  // that a block may have

@@ -60,7 +60,7 @@ void refuse(const Kernel& row, const quatt_problem& p, const quatt_device& d, Re
     cuda::NativeDevice gpu{10 * r.compute_major + r.compute_minor, 0};
     if (!is_emu || cuda::find_native_device(d.ordinal, gpu)) {
         const std::string compute = text(gpu.compute / 10, ".", gpu.compute % 10);
-        const auto& schedule = *static_cast<const schedule::Row*>(row.variant);
+        const auto& schedule = *static_cast<const schedule::ScheduleRow*>(row.variant);
         // Of a GPU that the schedule is not for, refuse_gpu speaks.
         if (!cuda::is_among(kBuilt, compute) &&
             (is_emu || cuda::is_among(schedule.compute, compute))) {
@@ -89,10 +89,10 @@ Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte>
     return {};
 }
 
-const char* why_not_emulated(const char* kernel) {
-    for (const schedule::Row* s : cuda::kSchedules) {
+const char* why_not_on_emu(const char* kernel) {
+    for (const schedule::ScheduleRow* s : cuda::kSchedules) {
         if (std::strcmp(s->name, kernel) == 0) {
-            return s->not_emulated;
+            return s->not_on_emu;
         }
     }
     return nullptr;
@@ -119,7 +119,7 @@ constinit const Backend kCudaBackend{
 constinit const Backend kEmuBackend{
     .device = QUATT_BACKEND_EMU,
     .kernels = kEmuRows,
-    .why_absent = why_not_emulated,
+    .why_absent = why_not_on_emu,
 };
 
 }  // namespace quatt::core

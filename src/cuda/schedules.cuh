@@ -15,7 +15,7 @@ inline namespace QUATT_ABI {
 // The first instance of the call's schedule that serves it; null where the build has none.
 inline schedule::Attend attend_of(const Call& c) {
     struct Kernels {
-        const schedule::Row* row;
+        const schedule::ScheduleRow* row;
         std::span<const schedule::Instance> instances;
     };
 #define QUATT_KERNELS(name) {&name::kRow, name::kInstances},

@@ -111,22 +111,25 @@ std::vector<std::string> check_recipe(const quatt_recipe& r) {
                          r.p_format == QUATT_FORMAT_E2M1;
     c.want(p_known, "p_format", r.p_format,
            "one of QUATT_FORMAT_F32 (not rounded), BF16, F16, E4M3, E2M1");
-    const bool o_known = r.p_overflow == QUATT_FORMAT_BF16 || r.p_overflow == QUATT_FORMAT_F16 ||
-                         r.p_overflow == QUATT_FORMAT_E4M3 || r.p_overflow == QUATT_FORMAT_E2M1;
-    c.want(o_known && (r.p_format == QUATT_FORMAT_F32 || r.p_overflow == r.p_format), "p_overflow",
-           r.p_overflow, "p_format, or with p_format F32 one of BF16, F16, E4M3, E2M1");
-    c.want(r.p_exponent >= 0 && r.p_exponent <= 14, "p_exponent", r.p_exponent, "0 to 14");
+    const bool o_known =
+        r.overflow_format == QUATT_FORMAT_BF16 || r.overflow_format == QUATT_FORMAT_F16 ||
+        r.overflow_format == QUATT_FORMAT_E4M3 || r.overflow_format == QUATT_FORMAT_E2M1;
+    c.want(o_known && (r.p_format == QUATT_FORMAT_F32 || r.overflow_format == r.p_format),
+           "overflow_format", r.overflow_format,
+           "p_format, or with p_format F32 one of BF16, F16, E4M3, E2M1");
+    c.want(r.exponent_bias >= 0 && r.exponent_bias <= 14, "exponent_bias", r.exponent_bias,
+           "0 to 14");
     c.want(r.overflow_code > 0 && r.overflow_code <= 0x7E, "overflow_code", r.overflow_code,
            "1 to 0x7E");
-    c.want(r.interval_keys > 0 && r.interval_keys % 2304 == 0, "interval_keys", r.interval_keys,
-           "a multiple of 2304 (a multiple of every key tile)");
-    c.want(r.look_rise > 0, "look_rise", r.look_rise, "> 0");
-    c.want(r.fall_limit >= 0 && r.fall_limit <= 100, "fall_limit", r.fall_limit, "0 to 100");
-    c.want(r.looks == 0 || r.looks == 1, "looks", r.looks, "0 or 1");
+    c.want(r.promotion_interval > 0 && r.promotion_interval % 2304 == 0, "promotion_interval",
+           r.promotion_interval, "a multiple of 2304 (a multiple of every key tile)");
+    c.want(r.refresh_rise > 0, "refresh_rise", r.refresh_rise, "> 0");
+    c.want(r.max_drop >= 0 && r.max_drop <= 100, "max_drop", r.max_drop, "0 to 100");
+    c.want(r.refreshes == 0 || r.refreshes == 1, "refreshes", r.refreshes, "0 or 1");
     c.want(r.accumulator == QUATT_ACCUMULATOR_FP32 || r.accumulator == QUATT_ACCUMULATOR_HOPPER,
            "accumulator", r.accumulator,
            "QUATT_ACCUMULATOR_FP32 (0) or QUATT_ACCUMULATOR_HOPPER (1)");
-    c.want(r.promote == 0 || r.promote == 1, "promote", r.promote, "0 or 1");
+    c.want(r.promotes == 0 || r.promotes == 1, "promotes", r.promotes, "0 or 1");
     c.want(r.q_mean_term == 0 ||
                (r.q_mean_term == 1 && r.q.format == QUATT_FORMAT_E2M1 &&
                 r.q.center == QUATT_CENTER_BLOCK && r.q.normalize == QUATT_NORMALIZE_BLOCK),

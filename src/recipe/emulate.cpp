@@ -135,11 +135,12 @@ QUATT_CLONES TileOutcome softmax(const SoftmaxPolicy& policy, RowState& row, std
     return softmax_tile(policy, row, interval, t, n, p);
 }
 
-class Block {
+class EmulatedBlock {
 public:
-    Block(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q,
-          const CanonicalHead& k, const CanonicalHead& v, std::span<const std::int64_t> rows,
-          std::span<std::byte> scratch, quatt_counters& counters)
+    EmulatedBlock(const HeadProblem& p, const EmulateOptions& o, const CanonicalHead& q,
+                  const CanonicalHead& k, const CanonicalHead& v,
+                  std::span<const std::int64_t> rows, std::span<std::byte> scratch,
+                  quatt_counters& counters)
         : p_(p),
           o_(o),
           r_(*o.recipe),
@@ -153,17 +154,18 @@ public:
           short_qk_(r_.accumulator == QUATT_ACCUMULATOR_HOPPER &&
                     r_.q.format == QUATT_FORMAT_E4M3 && r_.k.format == QUATT_FORMAT_E4M3),
           short_pv_(r_.accumulator == QUATT_ACCUMULATOR_HOPPER &&
-                    r_.p_overflow == QUATT_FORMAT_E4M3 && r_.v.format == QUATT_FORMAT_E4M3) {}
+                    r_.overflow_format == QUATT_FORMAT_E4M3 && r_.v.format == QUATT_FORMAT_E4M3) {}
 
     void run() {
         load_queries();
-        const std::int64_t intervals = (p_.mask.k_len + r_.interval_keys - 1) / r_.interval_keys;
+        const std::int64_t intervals =
+            (p_.mask.k_len + r_.promotion_interval - 1) / r_.promotion_interval;
         // Splits beyond the intervals are empty: any number of them must cost nothing.
         const std::int64_t splits = std::clamp<std::int64_t>(intervals, 1, o_.splits);
         for (std::int64_t split = splits - 1; split >= 0; split--) {
-            const std::int64_t begin = split * intervals / splits * r_.interval_keys;
+            const std::int64_t begin = split * intervals / splits * r_.promotion_interval;
             const std::int64_t end =
-                std::min(p_.mask.k_len, (split + 1) * intervals / splits * r_.interval_keys);
+                std::min(p_.mask.k_len, (split + 1) * intervals / splits * r_.promotion_interval);
             walk(std::max(begin, first_), std::min(end, last_));
             for (std::int64_t i = 0; i < n(); i++) {
                 end_split(i);
@@ -220,12 +222,12 @@ private:
                         met = true;
                         overflow |= x.overflowed;
                         refreshed |= x.refreshed;
-                        counters_.falls += x.dropped;
+                        counters_.drops += x.dropped;
                     }
                 }
                 counters_.warp_tiles += met;
                 counters_.overflow_warp_tiles += overflow;
-                counters_.look_warp_tiles += refreshed;
+                counters_.refresh_warp_tiles += refreshed;
             }
             if (tile == 0) {
                 break;
@@ -330,7 +332,7 @@ void emulate_rows(const HeadProblem& p, const EmulateOptions& o, const Canonical
                   const CanonicalHead& k, const CanonicalHead& v,
                   std::span<const std::int64_t> rows, std::span<std::byte> scratch,
                   quatt_counters& counters) {
-    Block(p, o, q, k, v, rows, scratch, counters).run();
+    EmulatedBlock(p, o, q, k, v, rows, scratch, counters).run();
 }
 
 }  // namespace quatt::recipe

@@ -44,7 +44,7 @@ QUATT_CLONES void add_mean(const float* mean, std::int64_t n, float share, float
 void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead& k,
                 const CanonicalHead& v, std::int64_t row, float m, float l, const float* o) {
     std::array<float, kMaxHeadDim> out{};
-    const float w = static_cast<float>(r.p_exponent);
+    const float w = static_cast<float>(r.exponent_bias);
     if (l == 0.0f) {
         const float lse = p.has_sink ? p.sink : -std::numeric_limits<float>::infinity();
         store_row(p.to, row, out.data(), lse);

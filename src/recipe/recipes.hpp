@@ -53,7 +53,7 @@ struct Published {
 
 template <std::size_t kBytes>
 [[nodiscard]] constexpr quatt_recipe base(const char (&name)[kBytes], quatt_format p,
-                                          int p_exponent, Published published) {
+                                          int exponent_bias, Published published) {
     quatt_recipe r{};
     static_assert(kBytes <= sizeof r.name);
     r.struct_size = sizeof r;
@@ -61,13 +61,13 @@ template <std::size_t kBytes>
         r.name[i] = name[i];
     }
     r.p_format = p;
-    r.p_overflow = p;
-    r.p_exponent = p_exponent;
+    r.overflow_format = p;
+    r.exponent_bias = exponent_bias;
     r.overflow_code = 0x7E;
-    r.interval_keys = 2304;
-    r.look_rise = 8;
-    r.fall_limit = 40;
-    r.looks = 1;
+    r.promotion_interval = 2304;
+    r.refresh_rise = 8;
+    r.max_drop = 40;
+    r.refreshes = 1;
     r.accumulator = QUATT_ACCUMULATOR_FP32;
     r.expected_rel_l2 = published.rel_l2;
     r.expected_lse_error = published.lse_error;
@@ -77,7 +77,7 @@ template <std::size_t kBytes>
 [[nodiscard]] constexpr quatt_recipe bf16() {
     quatt_recipe r = base("bf16", QUATT_FORMAT_BF16, 0, {.rel_l2 = .0023f, .lse_error = .005f});
     r.q = r.k = r.v = unscaled(QUATT_FORMAT_BF16);
-    r.looks = 0;
+    r.refreshes = 0;
     return r;
 }
 
@@ -92,14 +92,14 @@ template <std::size_t kBytes>
     r.q = scaled(QUATT_FORMAT_E4M3, 1, kAll, 448.0f);
     r.k = scaled(QUATT_FORMAT_E4M3, 64, kAll, 448.0f, QUATT_CENTER_SEGMENT);
     r.v = scaled(QUATT_FORMAT_E4M3, kAll, 1, 448.0f, QUATT_CENTER_SEGMENT);
-    r.promote = 1;
+    r.promotes = 1;
     return r;
 }
 
 [[nodiscard]] constexpr quatt_recipe fp8_head() {
     quatt_recipe r = base("fp8_head", QUATT_FORMAT_E4M3, 6, {.rel_l2 = .0535f, .lse_error = .03f});
     r.q = r.k = r.v = scaled(QUATT_FORMAT_E4M3, kAll, kAll, 448.0f);
-    r.promote = 1;
+    r.promotes = 1;
     return r;
 }
 
@@ -108,7 +108,7 @@ template <std::size_t kBytes>
     r.q = scaled(QUATT_FORMAT_INT8, 32, kAll, 127.0f);
     r.k = scaled(QUATT_FORMAT_INT8, 64, kAll, 127.0f, QUATT_CENTER_SEGMENT);
     r.v = fp8().v;
-    r.promote = 1;
+    r.promotes = 1;
     return r;
 }
 
@@ -132,7 +132,7 @@ template <std::size_t kBytes>
     r.k = nvfp4().k;
     r.v = fp8().v;
     r.q_mean_term = 1;
-    r.promote = 1;
+    r.promotes = 1;
     return r;
 }
 
@@ -171,11 +171,11 @@ inline constexpr std::array<quatt_recipe, 7> kNamedRecipes = {kBf16,    kF16,   
 [[nodiscard]] constexpr bool same_arithmetic(const quatt_recipe& a, const quatt_recipe& b) {
     return detail::same_operand(a.q, b.q) && detail::same_operand(a.k, b.k) &&
            detail::same_operand(a.v, b.v) && a.p_format == b.p_format &&
-           a.p_overflow == b.p_overflow && a.p_exponent == b.p_exponent &&
-           a.overflow_code == b.overflow_code && a.interval_keys == b.interval_keys &&
-           a.look_rise == b.look_rise && a.fall_limit == b.fall_limit && a.looks == b.looks &&
-           a.accumulator == b.accumulator && a.promote == b.promote &&
-           a.q_mean_term == b.q_mean_term;
+           a.overflow_format == b.overflow_format && a.exponent_bias == b.exponent_bias &&
+           a.overflow_code == b.overflow_code && a.promotion_interval == b.promotion_interval &&
+           a.refresh_rise == b.refresh_rise && a.max_drop == b.max_drop &&
+           a.refreshes == b.refreshes && a.accumulator == b.accumulator &&
+           a.promotes == b.promotes && a.q_mean_term == b.q_mean_term;
 }
 
 // Codes of this operand are taken over from E4M3 inputs as they are, with the given descale as

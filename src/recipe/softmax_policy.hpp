@@ -25,15 +25,15 @@ struct SoftmaxPolicy {
 };
 
 [[nodiscard]] QUATT_HD constexpr SoftmaxPolicy softmax_policy(const quatt_recipe& r) {
-    return {.exponent_bias = r.p_exponent,
+    return {.exponent_bias = r.exponent_bias,
             .p_format = r.p_format,
-            .overflow_format = r.p_overflow,
+            .overflow_format = r.overflow_format,
             .overflow_code = r.overflow_code,
-            .refresh_rise = r.look_rise,
-            .max_drop = r.fall_limit,
-            .promotion_interval = r.interval_keys,
-            .refreshes = r.looks != 0,
-            .promotes = r.promote != 0};
+            .refresh_rise = r.refresh_rise,
+            .max_drop = r.max_drop,
+            .promotion_interval = r.promotion_interval,
+            .refreshes = r.refreshes != 0,
+            .promotes = r.promotes != 0};
 }
 
 }  // namespace quatt::recipe

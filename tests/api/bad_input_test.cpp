@@ -87,14 +87,14 @@ TEST(BadInput, EveryReasonIsListed) {
     p.softmax_scale = -2;
     p.causal = 7;
     p.window_left = -9;
-    p.recipe.looks = 5;
+    p.recipe.refreshes = 5;
     const std::string message = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
-    expect_parts(message,
-                 {"softmax_scale is -2", "causal is 7", "window_left is -9", "recipe.looks is 5"});
+    expect_parts(message, {"softmax_scale is -2", "causal is 7", "window_left is -9",
+                           "recipe.refreshes is 5"});
     EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 3) << "one a line";
 
     Problem q = c.problem({"cpu", "fp8"});
-    q.recipe.p_exponent = 5;
+    q.recipe.exponent_bias = 5;
     q.key_tile = 128;
     quatt_counters n{};
     q.tensors.counters = &n;
@@ -114,11 +114,11 @@ TEST(BadInput, AWrongTensorHidesNoOtherFault) {
     p.tensors.lse = quatt_tensor_contiguous(nullptr, QUATT_BF16, 3, p.tensors.q.extent);
     p.softmax_scale = -2;
     p.causal = 7;
-    p.recipe.looks = 5;
+    p.recipe.refreshes = 5;
     p.kernel = "quick";
     std::string message = refusal(p, "cpu", QUATT_INVALID_ARGUMENT);
     expect_parts(message, {"q.dtype is 99", "lse.dtype is bf16", "lse is bf16 [2,5,4]",
-                           "softmax_scale is -2", "causal is 7", "recipe.looks is 5",
+                           "softmax_scale is -2", "causal is 7", "recipe.refreshes is 5",
                            "kernel is \"quick\""});
     EXPECT_EQ(lines(message), 7) << message;
 

@@ -422,7 +422,7 @@ TEST(SupportTable, HopperHasItsOwnFp8Kernel) {
 TEST(SupportTable, ExplainNamesEachKernelAndItsReasons) {
     Case c(small());
     Problem p = c.problem({"cpu", "fp8"});
-    p.recipe.p_exponent = 5;
+    p.recipe.exponent_bias = 5;
     const std::string text = explain(p, "cpu");
     EXPECT_TRUE(contains(text, "recipe fp8")) << text;
     EXPECT_TRUE(contains(text, "device cpu"));

@@ -370,9 +370,9 @@ TEST(Counters, CountWarpTilesAndAreAddedTo) {
             const Status st = run(p, "emulate");
             ASSERT_TRUE(st.ok()) << st.message();
             EXPECT_EQ(n.warp_tiles, 100 + 3 * key_tiles * 2);
-            // One look as the interval begins, one more after the first tile's rise from -1e30.
-            EXPECT_EQ(n.look_warp_tiles, 3 * std::min(key_tiles, 2) * 2);
-            // Where all rows look, none overflows.
+            // One refresh as the interval begins, one more after the first tile's rise from -1e30.
+            EXPECT_EQ(n.refresh_warp_tiles, 3 * std::min(key_tiles, 2) * 2);
+            // Where all rows refresh, none overflows.
             EXPECT_LE(n.overflow_warp_tiles, 3 * std::max(key_tiles - 2, 0) * 2);
         }
     }

@@ -1,6 +1,6 @@
 // The kernels of a call one by one in the executor: every order of asynchronous effects and warps
 // gives the same bits and no report.
-#include "attention/chain.hpp"
+#include "attention/stages.hpp"
 
 namespace quatt::test {
 namespace {
@@ -11,14 +11,14 @@ TEST_P(Executor, SameBitsAtEveryOrder) {
     for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 128}) {
             Case c = usual_case(recipe, dim == 128, dim);
-            const Outcome first = run_chain(c, recipe);
+            const Outcome first = run_stages(c, recipe);
             EXPECT_TRUE(first.report.ok()) << first.report.summary();
             for (std::uint64_t seed = 1; seed < seeds(); seed++) {
                 // D = 128 takes a third of the pairs, others for each recipe.
                 if (dim == 128 && (seed + static_cast<std::uint64_t>(recipe[0])) % 3 != 0) {
                     continue;
                 }
-                const Outcome next = run_chain(c, recipe, {.options = {.seed = seed}});
+                const Outcome next = run_stages(c, recipe, {.options = {.seed = seed}});
                 EXPECT_TRUE(next.report.ok())
                     << recipe << ", D = " << dim << ", seed " << seed << '\n'
                     << next.report.summary();
@@ -34,7 +34,7 @@ TEST_P(Executor, SameBitsAtEveryCompletionWithAnyWarpOrder) {
     for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 128}) {
             Case c = usual_case(recipe, true, dim);
-            const Outcome first = run_chain(c, recipe);
+            const Outcome first = run_stages(c, recipe);
             std::uint64_t seed = 100;
             for (const Completion completion :
                  {Completion::kAtOnce, Completion::kLastMoment, Completion::kMixed}) {
@@ -47,11 +47,11 @@ TEST_P(Executor, SameBitsAtEveryCompletionWithAnyWarpOrder) {
                     }
                     // The strict reading of the memory model too: a fence between reads and the
                     // refill.
-                    const Outcome next = run_chain(c, recipe,
-                                                   {.options = {.seed = seed,
-                                                                .completion = completion,
-                                                                .order = order,
-                                                                .fence_after_reads = true}});
+                    const Outcome next = run_stages(c, recipe,
+                                                    {.options = {.seed = seed,
+                                                                 .completion = completion,
+                                                                 .order = order,
+                                                                 .fence_after_reads = true}});
                     EXPECT_TRUE(next.report.ok()) << recipe << ", D = " << dim << '\n'
                                                   << next.report.summary();
                     EXPECT_EQ(next.bits, first.bits) << recipe << ", D = " << dim;
@@ -64,10 +64,10 @@ TEST_P(Executor, SameBitsAtEveryCompletionWithAnyWarpOrder) {
 TEST_P(Executor, SameBitsForAnyGridAndNumberOfWorkers) {
     for (const char* recipe : recipes()) {
         Case c = usual_case(recipe);
-        const Outcome first = run_chain(c, recipe, {.blocks = 1});
+        const Outcome first = run_stages(c, recipe, {.blocks = 1});
         for (const std::int32_t blocks : {1, 2, 3, 5, 8, 13}) {
             const unsigned workers = blocks == 1 ? 1 : 1 + static_cast<unsigned>(blocks) % 2;
-            const Outcome next = run_chain(
+            const Outcome next = run_stages(
                 c, recipe, {.options = {.seed = 3, .workers = workers}, .blocks = blocks});
             EXPECT_TRUE(next.report.ok()) << next.report.summary();
             EXPECT_EQ(next.bits, first.bits)
@@ -84,13 +84,13 @@ TEST_P(Executor, SameBitsWithAnythingInTheWorkspace) {
             Spec s = usual_case(recipe, true).spec;
             s.dim = s.dim_v = dim;
             Case c = make_case(s);
-            const Outcome first = run_chain(c, recipe);
+            const Outcome first = run_stages(c, recipe);
             EXPECT_TRUE(first.report.ok()) << first.report.summary();
             for (const int byte : {0x00, 0x7E, 0x7F, 0x3C, 0x80, 0x01}) {
                 if (thin.skip()) {
                     continue;
                 }
-                EXPECT_EQ(run_chain(c, recipe, {.workspace = std::byte(byte)}).bits, first.bits)
+                EXPECT_EQ(run_stages(c, recipe, {.workspace = std::byte(byte)}).bits, first.bits)
                     << recipe << ' ' << byte;
             }
         }
@@ -104,10 +104,10 @@ TEST_P(Executor, ConfigurationsInTurn) {
     Spec s = usual_case(other, true).spec;
     s.dim = s.dim_v = 128;
     Case b = make_case(s);
-    const Bits first_a = run_chain(a, "fp8").bits, first_b = run_chain(b, other).bits;
+    const Bits first_a = run_stages(a, "fp8").bits, first_b = run_stages(b, other).bits;
     for (int i = 0; i < 2; i++) {
-        EXPECT_EQ(run_chain(b, other).bits, first_b);
-        EXPECT_EQ(run_chain(a, "fp8").bits, first_a);
+        EXPECT_EQ(run_stages(b, other).bits, first_b);
+        EXPECT_EQ(run_stages(a, "fp8").bits, first_a);
     }
 }
 

@@ -271,7 +271,7 @@ struct Results {
 
 // ---------------------------------------------------------------------------------------------
 // Against the emulation at the same key tile. Both make the same codes of Q, K and V and walk the
-// same law; what is left:
+// same rule; what is left:
 // - fp32 sums in another order, scales multiplied in another order, and ex2 within 2 ulp: the
 //   exponent t is off by some 2^-24 |t|, and with it P and l (measured on N(0,1), where |t| stays
 //   below 8: 1e-7 of the largest |v|);

@@ -313,7 +313,7 @@ TEST_P(Shapes, RefusedWithTheReason) {
             },
             "536870912 keys and 2147483904 blocks of work");
         refused(
-            s, recipe, device(), [](Problem& p) { p.recipe.p_exponent++; }, "as named");
+            s, recipe, device(), [](Problem& p) { p.recipe.exponent_bias++; }, "as named");
     }
     for (const char* recipe : {"fp8_head", "int8_fp8", "nvfp4", "nvfp4_fp8"}) {
         Spec s = spec_of("fp8");

@@ -250,9 +250,9 @@ RC_GTEST_PROP(Problem, MayHoldAnything, ()) {
         p.recipe.q.group_tokens = *word;
         p.recipe.k.block_tokens = *word;
         p.recipe.v.format = *word;
-        p.recipe.interval_keys = *word;
+        p.recipe.promotion_interval = *word;
         p.recipe.p_format = *word;
-        p.recipe.look_rise = *word;
+        p.recipe.refresh_rise = *word;
     }
     quatt_device d{};
     d.struct_size = sizeof d;

@@ -79,31 +79,31 @@ RC_GTEST_PROP(ChangedRecipes, AreRefusedOrComputedAsTheTextSays, ()) {
             r.p_format = *rc::gen::inRange(0, 8);
             break;
         case 1:
-            r.p_overflow = *rc::gen::inRange(0, 8);
+            r.overflow_format = *rc::gen::inRange(0, 8);
             break;
         case 2:
-            r.p_exponent = *rc::gen::inRange(-2, 20);
+            r.exponent_bias = *rc::gen::inRange(-2, 20);
             break;
         case 3:
             r.overflow_code = *rc::gen::element(0, 1, 0x40, 0x7E, 0x7F);
             break;
         case 4:
-            r.interval_keys = *rc::gen::element(0, 2304, 4608, 1000, -2304);
+            r.promotion_interval = *rc::gen::element(0, 2304, 4608, 1000, -2304);
             break;
         case 5:
-            r.look_rise = *rc::gen::element(-1, 0, 1, 8, 1 << 30);
+            r.refresh_rise = *rc::gen::element(-1, 0, 1, 8, 1 << 30);
             break;
         case 6:
-            r.fall_limit = *rc::gen::element(-1, 0, 40, 100, 101);
+            r.max_drop = *rc::gen::element(-1, 0, 40, 100, 101);
             break;
         case 7:
-            r.looks = *rc::gen::inRange(-1, 3);
+            r.refreshes = *rc::gen::inRange(-1, 3);
             break;
         case 8:
             r.accumulator = *rc::gen::inRange(-1, 3);
             break;
         case 9:
-            r.promote = *rc::gen::inRange(-1, 3);
+            r.promotes = *rc::gen::inRange(-1, 3);
             break;
         case 10:
             r.q_mean_term = *rc::gen::inRange(-1, 3);

@@ -21,7 +21,7 @@ struct AmxBody {
     void (*zero)(std::uint32_t* to);  // [16, 16], by tilezero of a tile that held other numbers
 };
 
-extern const Fp16Body kEmulatedFp16, kNativeFp16;
-extern const AmxBody kEmulatedAmx, kNativeAmx;
+extern const Fp16Body kSoftwareFp16, kNativeFp16;
+extern const AmxBody kSoftwareAmx, kNativeAmx;
 
 }  // namespace quatt::test

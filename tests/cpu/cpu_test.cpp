@@ -117,14 +117,14 @@ TEST_P(Cpu, RefusesChangedArithmetic) {
     s.tokens_q = s.tokens_k = 4;
     Case c(s);
     const std::vector<std::function<void(quatt_recipe&)>> changes = {
-        [](quatt_recipe& r) { r.p_exponent++; },
+        [](quatt_recipe& r) { r.exponent_bias++; },
         [](quatt_recipe& r) { r.overflow_code = 0x70; },
-        [](quatt_recipe& r) { r.interval_keys *= 2; },
-        [](quatt_recipe& r) { r.look_rise++; },
-        [](quatt_recipe& r) { r.fall_limit--; },
-        [](quatt_recipe& r) { r.looks = 1 - r.looks; },
+        [](quatt_recipe& r) { r.promotion_interval *= 2; },
+        [](quatt_recipe& r) { r.refresh_rise++; },
+        [](quatt_recipe& r) { r.max_drop--; },
+        [](quatt_recipe& r) { r.refreshes = 1 - r.refreshes; },
         [](quatt_recipe& r) { r.accumulator = QUATT_ACCUMULATOR_HOPPER; },
-        [](quatt_recipe& r) { r.promote = 1 - r.promote; },
+        [](quatt_recipe& r) { r.promotes = 1 - r.promotes; },
         [](quatt_recipe& r) { r.p_format = QUATT_FORMAT_F32; },
         [](quatt_recipe& r) { r.q.amax_target *= .5f; },
         [](quatt_recipe& r) { r.k.amax_target *= .5f; },

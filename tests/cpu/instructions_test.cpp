@@ -1,5 +1,5 @@
 // The instructions of cpu/instructions.hpp beside scalar arithmetic that shares nothing with them,
-// emulated and, where the processor has them, native; and the products made of them, at their
+// in software and, where the processor has them, native; and the products made of them, at their
 // limits.
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "cpu/bodies.hpp"
-#include "cpu/emulated_levels.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/level.hpp"
+#include "cpu/software_levels.hpp"
 #include "support/attention.hpp"
 
 namespace quatt::test {
@@ -121,17 +121,17 @@ bool same(float a, float b) {
 
 // ---- bodies -------------------------------------------------------------------------------------
 
-constexpr std::array kBodies = {"emulated", "native"};
+constexpr std::array kBodies = {"software", "native"};
 
 class Instruction : public testing::TestWithParam<const char*> {
 protected:
     [[nodiscard]] static bool native() { return std::strcmp(GetParam(), "native") == 0; }
-    [[nodiscard]] static const Fp16Body& fp16() { return native() ? kNativeFp16 : kEmulatedFp16; }
-    [[nodiscard]] static const AmxBody& amx() { return native() ? kNativeAmx : kEmulatedAmx; }
+    [[nodiscard]] static const Fp16Body& fp16() { return native() ? kNativeFp16 : kSoftwareFp16; }
+    [[nodiscard]] static const AmxBody& amx() { return native() ? kNativeAmx : kSoftwareAmx; }
 
     // Why a body cannot run here; empty: it can.
     [[nodiscard]] static std::string missing(const char* kernel) {
-        const cpu::Level* level = emulated_level("cpu_avx512_fp16_emulated");
+        const cpu::Level* level = software_level("cpu_avx512_fp16_software");
         for (const cpu::Level& row : cpu::kLevels) {
             level = native() && std::strcmp(row.kernel, kernel) == 0 ? &row : level;
         }
@@ -201,15 +201,15 @@ TEST_P(Instruction, Fp16IsScalarArithmetic) {
     Random random(41);
     const auto check = [&](const std::array<uint16_t, 32>& a, const std::array<uint16_t, 32>& b,
                            const std::array<uint16_t, 32>& c) {
-        std::array<uint16_t, 32> d{}, emulated{};
+        std::array<uint16_t, 32> d{}, in_software{};
         fp16().fma(a.data(), b.data(), c.data(), d.data());
-        kEmulatedFp16.fma(a.data(), b.data(), c.data(), emulated.data());
+        kSoftwareFp16.fma(a.data(), b.data(), c.data(), in_software.data());
         for (std::size_t i = 0; i < 32; i++) {
             const uint16_t want = fma16(a[i], b[i], c[i]);
             ASSERT_TRUE(is_nan16(want) ? is_nan16(d[i]) : d[i] == want)
                 << std::hex << a[i] << " * " << b[i] << " + " << c[i] << " = " << d[i] << ", not "
                 << want;
-            ASSERT_TRUE(is_nan16(want) || d[i] == emulated[i]);
+            ASSERT_TRUE(is_nan16(want) || d[i] == in_software[i]);
         }
     };
     std::array<uint16_t, 32> a{}, b{}, c{};
@@ -327,7 +327,7 @@ TEST_P(Instruction, TileDotOfBf16FlushesAndRoundsAsTheManualSays) {
     Random random(47);
     for (int n = 0; n < scaled(400); n++) {
         std::array<uint16_t, 512> a{}, b{};
-        std::array<float, 256> c{}, want{}, emulated{};
+        std::array<float, 256> c{}, want{}, in_software{};
         // Ranges of exponents: ordinary numbers; around the least normal one; any bits.
         const auto draw = [&] {
             const auto bits = static_cast<uint16_t>(random.bits());
@@ -341,14 +341,14 @@ TEST_P(Instruction, TileDotOfBf16FlushesAndRoundsAsTheManualSays) {
             b[i] = draw();
         }
         for (std::size_t i = 0; i < 256; i++) {
-            c[i] = want[i] = emulated[i] = bf16(draw());
+            c[i] = want[i] = in_software[i] = bf16(draw());
         }
         dot_bf16(a.data(), b.data(), want.data());
         amx().dot_bf16(a.data(), b.data(), c.data());
-        kEmulatedAmx.dot_bf16(a.data(), b.data(), emulated.data());
+        kSoftwareAmx.dot_bf16(a.data(), b.data(), in_software.data());
         for (std::size_t i = 0; i < 256; i++) {
             ASSERT_TRUE(same(c[i], want[i])) << "case " << n << ": " << c[i] << ", not " << want[i];
-            ASSERT_TRUE(same(c[i], emulated[i]));
+            ASSERT_TRUE(same(c[i], in_software[i]));
         }
     }
 }
@@ -379,7 +379,7 @@ struct ValuesResult {
     std::array<float, 4 * 64> scalar{};               // by fma16 in the order of keys
 };
 
-// 4 rows x 64 keys x 64 channels on the level with emulated instructions.
+// 4 rows x 64 keys x 64 channels on the level with the instructions in software.
 ValuesResult values_of(const std::function<std::uint8_t(std::size_t, std::size_t)>& p_code,
                        const std::function<std::uint8_t(std::size_t, std::size_t)>& v_code) {
     const auto f16_of = [](double x) {  // exact for codes of E4M3 times 2^0 or 2^-8
@@ -415,7 +415,7 @@ ValuesResult values_of(const std::function<std::uint8_t(std::size_t, std::size_t
         r.scalar[i] = static_cast<float>(static_cast<double>(units_of(sum[i])) * 0x1p-16);
     }
     const std::array<float, 4> factor{};
-    cpu::kEmulatedAvx512Fp16Kernels.values[static_cast<std::size_t>(cpu::Product::kF16)](
+    cpu::kEmulatedAvx512Fp16Kernels.pv_product[static_cast<std::size_t>(cpu::Product::kF16)](
         p.data(), v.data(), 4, 64, factor.data(), r.o.data());
     return r;
 }
@@ -423,7 +423,7 @@ ValuesResult values_of(const std::function<std::uint8_t(std::size_t, std::size_t
 class Fp16Values : public testing::Test {
 protected:
     void SetUp() override {
-        if (const cpu::Level* level = emulated_level("cpu_avx512_fp16_emulated");
+        if (const cpu::Level* level = software_level("cpu_avx512_fp16_software");
             !level->supported()) {
             GTEST_SKIP() << "needs " << level->needs << "; this CPU has " << quatt_cpu_features();
         }

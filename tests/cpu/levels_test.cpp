@@ -1,10 +1,10 @@
-// The fast engine on every instruction-set level of this machine, and with emulated instructions on
-// those that few machines have: the same checks for each.
+// The fast engine on every instruction-set level of this machine, and with the instructions in
+// software on those that few machines have: the same checks for each.
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "cpu/emulated_levels.hpp"
+#include "cpu/software_levels.hpp"
 #include "cpu/sums.hpp"
 #include "support/attention.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array kKernels = {
     "cpu_amx",    "cpu_avx512_fp16", "cpu_avx512_bf16",  "cpu_avx512_vnni",
-    "cpu_avx512", "cpu_avx2",        "cpu_amx_emulated", "cpu_avx512_fp16_emulated"};
+    "cpu_avx512", "cpu_avx2",        "cpu_amx_software", "cpu_avx512_fp16_software"};
 constexpr std::array kRecipes = {"bf16",     "f16",   "fp8",      "fp8_head",
                                  "int8_fp8", "nvfp4", "nvfp4_fp8"};
 
@@ -22,19 +22,19 @@ protected:
     [[nodiscard]] static const char* kernel() { return std::get<0>(GetParam()); }
     [[nodiscard]] static const char* recipe() { return std::get<1>(GetParam()); }
     [[nodiscard]] static Way way() { return {"cpu", recipe()}; }
-    [[nodiscard]] static const cpu::Level* emulated() { return emulated_level(kernel()); }
+    [[nodiscard]] static const cpu::Level* software() { return software_level(kernel()); }
 
     // All runs of the level go through these three.
     [[nodiscard]] static Status run_problem(Problem& p) {
-        if (emulated() != nullptr) {
-            return run_on(*emulated(), p);
+        if (software() != nullptr) {
+            return run_on(*software(), p);
         }
         p.kernel = kernel();
         return run(p, "cpu");
     }
     [[nodiscard]] static std::size_t workspace_of(Problem& p) {
-        if (emulated() != nullptr) {
-            return workspace_on(*emulated(), p);
+        if (software() != nullptr) {
+            return workspace_on(*software(), p);
         }
         p.kernel = kernel();
         return query(p, "cpu").value().workspace_bytes;
@@ -51,9 +51,9 @@ protected:
     }
 
     void SetUp() override {
-        if (emulated() != nullptr) {
-            if (!emulated()->supported()) {
-                GTEST_SKIP() << "the rest of its instructions needs " << emulated()->needs
+        if (software() != nullptr) {
+            if (!software()->supported()) {
+                GTEST_SKIP() << "the rest of its instructions needs " << software()->needs
                              << "; this CPU has " << quatt_cpu_features();
             }
             return;
@@ -163,7 +163,7 @@ TEST_P(Level, IsTheEmulation) {
     }
 }
 
-// Where the processor has the instructions: the bits of the emulated ones.
+// Where the processor has the instructions: the bits of those in software.
 class NativeLevel : public Level {};
 
 INSTANTIATE_TEST_SUITE_P(Machine, NativeLevel,
@@ -175,20 +175,20 @@ INSTANTIATE_TEST_SUITE_P(Machine, NativeLevel,
                          });
 
 TEST_P(NativeLevel, HasTheBitsOfEmulatedInstructions) {
-    const std::string name = std::string(kernel()) + "_emulated";
+    const std::string name = std::string(kernel()) + "_software";
     Random random(37);
     for (int n = 0; n < scaled(15); n++) {
         Case c(random_spec(random));
         const Bits native = bits(c);
         c.reset_outputs();
         const Problem p = c.problem(way());
-        const Status st = run_on(*emulated_level(name.c_str()), p);
+        const Status st = run_on(*software_level(name.c_str()), p);
         ASSERT_TRUE(st.ok()) << st.message();
         EXPECT_EQ((Bits{c.out.codes(), c.lse.codes()}), native) << c.spec;
     }
 }
 
-// Several intervals, splits, and rows whose reference falls and rises: scores with a standard
+// Several intervals, splits, and rows whose running max falls and rises: scores with a standard
 // deviation of 3.
 TEST_P(Level, IsTheEmulationOnLongRows) {
     Spec s;
@@ -576,7 +576,7 @@ TEST_P(Level, NumbersBeyondF16) {
 // Values that one fp32 sum would lose: P V is some 2^23 after the first interval that a row meets,
 // and each later tile adds less than half of what that resolves. Promotion sums them apart.
 TEST_P(Level, SumsArePromotedOncePerInterval) {
-    if (way().value().promote == 0) {
+    if (way().value().promotes == 0) {
         return;  // nothing is promoted
     }
     constexpr std::int64_t kHeavy = 704;

@@ -66,11 +66,12 @@ using Block = std::unique_ptr<std::byte, Free>;
 
 // What a tensor reaches, in bytes relative to its data, or nothing where that is not tiny or the
 // tensor makes no sense. Written from quatt.h and in 128 bits, to be no copy of the library's.
-struct Reach {
+struct ByteRange {
     std::int64_t lo = 0, hi = 0;
 };
-[[nodiscard]] inline std::optional<Reach> tiny_reach(const quatt_tensor& t, std::int64_t most_bytes,
-                                                     std::int64_t most_elements) {
+[[nodiscard]] inline std::optional<ByteRange> tiny_reach(const quatt_tensor& t,
+                                                         std::int64_t most_bytes,
+                                                         std::int64_t most_elements) {
     const auto size = static_cast<std::int64_t>(quatt_dtype_bytes(t.dtype));
     if (size == 0 || t.rank < 0 || t.rank > 4) {
         return std::nullopt;
@@ -86,12 +87,13 @@ struct Reach {
         (step < 0 ? lo : hi) += step;
     }
     if (elements == 0) {
-        return Reach{};
+        return ByteRange{};
     }
     if ((hi - lo + 1) * size > most_bytes || elements > most_elements) {
         return std::nullopt;
     }
-    return Reach{static_cast<std::int64_t>(lo) * size, static_cast<std::int64_t>(hi + 1) * size};
+    return ByteRange{static_cast<std::int64_t>(lo) * size,
+                     static_cast<std::int64_t>(hi + 1) * size};
 }
 
 }  // namespace quatt::fuzz

@@ -212,7 +212,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (t.dtype == QUATT_NONE) {
             continue;
         }
-        const std::optional<Reach> reach = tiny_reach(t, kMostBytes, kMostElements);
+        const std::optional<ByteRange> reach = tiny_reach(t, kMostBytes, kMostElements);
         runnable = runnable && reach.has_value();
         if (reach.has_value()) {
             const auto bytes = static_cast<std::size_t>(reach->hi - reach->lo);

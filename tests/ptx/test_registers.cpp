@@ -174,8 +174,8 @@ TEST(Math, MinMaxCeilFma) {
     EXPECT_EQ(fma(a, a, -product), 0x1p-24f);  // the part that a rounded product loses
     float x = 3;
     u32 n = 5;
-    pin(x);
-    pin(n);
+    optimizer_barrier(x);
+    optimizer_barrier(n);
     EXPECT_EQ(x, 3.0f);
     EXPECT_EQ(n, 5u);
 }

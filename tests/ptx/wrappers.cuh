@@ -67,8 +67,8 @@ QUATT_KERNEL(64) use_common(const WrapperParams p) {
     if (ptx::all(sum > 7)) sum++;
 
     float x = ptx::ex2(two.x) + ptx::lg2(two.y) + ptx::rcp(d[2]) + ptx::fma(d[0], d[1], d[2]);
-    ptx::pin(x);
-    ptx::pin(sum);
+    ptx::optimizer_barrier(x);
+    ptx::optimizer_barrier(sum);
     x = ptx::max(x, ptx::min(d[3], ptx::ceil(x)));
     sum ^= ptx::pack_e4m3x4(d[0], d[1], d[2], d[3]) ^ ptx::pack_bf16x2(d[0], d[1]) ^
            ptx::pack_f16x2(d[2], d[3]);
@@ -144,8 +144,8 @@ QUATT_KERNEL(128, 1) use_wgmma(const WrapperParams p) {
     const u32 thread = ptx::thread_x();
     u32 a[4] = {p.out.load(0), p.out.load(1), p.out.load(2), p.out.load(3)};
     float x[32], y[64], z[96];
-    ptx::fewer_registers<240>();
-    ptx::more_registers<248>();
+    ptx::setmaxnreg_dec<240>();
+    ptx::setmaxnreg_inc<248>();
     ptx::wgmma_fence();
     ptx::wgmma_e4m3<64>(x, ptx::k_major<128>(shared), ptx::k_major<64>(shared), false);
     ptx::wgmma_e4m3<128>(y, ptx::k_major<128>(shared), ptx::k_major<32>(shared), false);

@@ -191,17 +191,17 @@ Case with_sink(std::uint64_t seed, std::int64_t tokens, double position, double 
     return c;
 }
 
-// What P does to the light keys beside it is the law's part: Q and K are exact here.
+// What P does to the light keys beside it is lazy softmax's part: Q and K are exact here.
 // FlashAttention-3 FP8, measured on such rows of 32768 keys: .06, .36, .48, .69 with the key at 0,
 // .3, .5, 1 of the row.
 void expect_sink(std::int64_t tokens, double weight, double position, double bound) {
     const Case c = with_sink(5, tokens, position, weight);
     const Output e = exact(c);
-    Recipe law("fp8");
-    law.q = law.k = Recipe("bf16").q;
+    Recipe softmax("fp8");
+    softmax.q = softmax.k = Recipe("bf16").q;
     Recipe operands("fp8");
     operands.p_format = QUATT_FORMAT_F32;
-    const double of_p = error_of(c, law, e), of_operands = error_of(c, operands, e),
+    const double of_p = error_of(c, softmax, e), of_operands = error_of(c, operands, e),
                  all = error_of(c, Recipe("fp8"), e), int8 = error_of(c, Recipe("int8_fp8"), e);
     const auto where = [&] {
         return std::to_string(tokens) + " keys, weight " + std::to_string(weight) + " at " +
@@ -211,7 +211,7 @@ void expect_sink(std::int64_t tokens, double weight, double position, double bou
     EXPECT_LE(int8, bound) << where();
     // E4M3 of Q and K moves the logit of the key, 12.7 here, by about 2^-7 of itself: the light
     // keys' share moves by as much as the logit does. That error is of the operands and adds to the
-    // law's by squares.
+    // softmax's by squares.
     EXPECT_LE(all, 1.1 * std::hypot(of_p, of_operands)) << where();
     EXPECT_LE(of_operands, 12.7 * 0x1p-7 * 1.5) << where();
 }
@@ -220,9 +220,8 @@ TEST(Accuracy, SinksOf8192) {
     QUATT_NEEDS_WHOLE_SAMPLE();
     for (const double position : {0.0, .3, .5, 1.0}) {
         for (const double weight : {.5, .9, .97}) {
-            // One tile of 128 is rounded beside the key: .09 in the law's table for .9, and its
-            // spread
-            // between samples.
+            // One tile of 128 is rounded beside the key: .09 in the table of docs/recipes.md for
+            // .9, and its spread between samples.
             expect_sink(8192, weight, position, weight > .9 ? .13 : .11);
         }
     }
@@ -242,13 +241,13 @@ TEST(Accuracy, SinksAndKeyTiles) {
     QUATT_NEEDS_WHOLE_SAMPLE();
     const Case c = with_sink(6, 8192, .5, .9);
     const Output e = exact(c);
-    Recipe law("fp8");
-    law.q = law.k = Recipe("bf16").q;
+    Recipe softmax("fp8");
+    softmax.q = softmax.k = Recipe("bf16").q;
     Options o;
     o.key_tile = 192;
-    EXPECT_NEAR(error_of(c, law, e, o), .15, .03);
+    EXPECT_NEAR(error_of(c, softmax, e, o), .15, .03);
     o.key_tile = 64;
-    EXPECT_NEAR(error_of(c, law, e, o), .09, .02);
+    EXPECT_NEAR(error_of(c, softmax, e, o), .09, .02);
 }
 
 // ----------------------------------------------------------------- means of V, short accumulators
@@ -288,13 +287,13 @@ TEST(Accuracy, ShortAccumulatorsLoseWhatIsNotCentred) {
     QUATT_NEEDS_WHOLE_SAMPLE();
     Recipe r("fp8");
     r.v.center = QUATT_CENTER_NONE;
-    r.promote = 0;
+    r.promotes = 0;
     EXPECT_NEAR(kept_mean(r, 2048, 1), .976, .004);
     EXPECT_NEAR(kept_mean(r, 8192, 1), .90, .02);
-    r.promote = 1;  // stops the growth, not the loss of an interval
+    r.promotes = 1;  // stops the growth, not the loss of an interval
     EXPECT_NEAR(kept_mean(r, 2048, 1), .976, .004);
     EXPECT_NEAR(kept_mean(r, 8192, 1), .974, .004);
-    r.promote = 0;
+    r.promotes = 0;
     r.v.center = QUATT_CENTER_SEGMENT;
     EXPECT_NEAR(kept_mean(r, 8192, 1), 1, 2e-3);
 }
@@ -338,7 +337,7 @@ TEST(Accuracy, KeyTilesAndSplitsAgree) {
 
 // ----------------------------------------------------------------------------------------- rates
 
-// Share of warp tiles, 16 rows x 64 keys, in which some row overflows, at 2048 keys: the law's
+// Share of warp tiles, 16 rows x 64 keys, in which some row overflows, at 2048 keys: lazy softmax's
 // table.
 TEST(Accuracy, OverflowRates) {
     QUATT_NEEDS_WHOLE_SAMPLE();
@@ -353,10 +352,10 @@ TEST(Accuracy, OverflowRates) {
         EXPECT_LE(overflows, rate * 1.25) << "logit std " << std_dev;
         // Looks: the first tile of the one interval, and the second, since the first raised m from
         // nothing.
-        const double looks =
-            static_cast<double>(n.look_warp_tiles) / static_cast<double>(n.warp_tiles);
-        EXPECT_GE(looks, 2.0 / 32) << "logit std " << std_dev;
-        EXPECT_LE(looks, 2.5 / 32) << "logit std " << std_dev;
+        const double refreshes =
+            static_cast<double>(n.refresh_warp_tiles) / static_cast<double>(n.warp_tiles);
+        EXPECT_GE(refreshes, 2.0 / 32) << "logit std " << std_dev;
+        EXPECT_LE(refreshes, 2.5 / 32) << "logit std " << std_dev;
     }
 }
 

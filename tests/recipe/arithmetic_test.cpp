@@ -86,8 +86,8 @@ TEST(Exp2Fast, Ends) {
 }
 
 TEST(Exp2Fast, NeverFallsWhereItsArgumentRises) {
-    // The law compares codes, not scores, so a larger score must never get a smaller P by more than
-    // the error of both.
+    // Lazy softmax compares codes, not scores, so a larger score must never get a smaller P by more
+    // than the error of both.
     support::Random random(1);
     for (int i = 0; i < support::cases(200000); i++) {
         const float x = static_cast<float>(random.uniform(-150, 128)), y = std::nextafter(x, kInf);

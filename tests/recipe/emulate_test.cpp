@@ -94,7 +94,7 @@ std::vector<quatt_recipe> recipes_and_accumulators() {
     }
     all.push_back(*find_recipe("fp8"));
     all.back().accumulator = QUATT_ACCUMULATOR_HOPPER;
-    all.back().promote = 0;
+    all.back().promotes = 0;
     all.back().v.center = QUATT_CENTER_NONE;
     all.push_back(*find_recipe("nvfp4"));
     all.back().q_mean_term = 0;
@@ -104,10 +104,10 @@ std::vector<quatt_recipe> recipes_and_accumulators() {
     all.back().k = find_recipe("bf16")->k;
     // Other constants than the usual ones, so that none of them stands in the code as a number.
     all.push_back(*find_recipe("fp8"));
-    all.back().interval_keys = 4608;
-    all.back().p_exponent = 4;
-    all.back().look_rise = 3;
-    all.back().fall_limit = 11;
+    all.back().promotion_interval = 4608;
+    all.back().exponent_bias = 4;
+    all.back().refresh_rise = 3;
+    all.back().max_drop = 11;
     return all;
 }
 
@@ -154,7 +154,7 @@ TEST(Emulate, EveryRecipeAsItsTextSays) {
     EXPECT_LE(tally.doubtful, tally.rows / 20 + 5) << "of " << tally.rows;
 }
 
-// Several intervals: looks, promotion, splits.
+// Several intervals: refreshes, promotion, splits.
 TEST(Emulate, LongRowsAsTheTextSays) {
     Random random(32);
     Tally tally;
@@ -205,7 +205,7 @@ TEST(Emulate, SumsArePromotedOncePerInterval) {
         };
         quatt_recipe r = *find_recipe(name);
         EXPECT_LE(error(r), 5e-6) << name;
-        r.promote = 0;
+        r.promotes = 0;
         EXPECT_GE(error(r), 15e-6) << name << ": then these values tell nothing";
     }
 }
@@ -328,8 +328,8 @@ TEST(Emulate, ExactWithoutCodesOfP) {
         scale = std::nextafter(scale, 1.0f);
     }
     ASSERT_EQ(scale * 1.4426950408889634f, 1.0f);
-    for (const char* law : {"bf16", "f16", "fp8", "nvfp4"}) {
-        quatt_recipe r = *find_recipe(law);
+    for (const char* policy : {"bf16", "f16", "fp8", "nvfp4"}) {
+        quatt_recipe r = *find_recipe(policy);
         r.q = r.k = r.v = find_recipe("bf16")->q;
         r.q.format = r.k.format = r.v.format = QUATT_FORMAT_F32;
         r.q_mean_term = 0;
@@ -351,10 +351,10 @@ TEST(Emulate, ExactWithoutCodesOfP) {
                 for (std::size_t n = 0; n < 2; n++) {
                     const oracle::RowResult want = head.exact(static_cast<std::int64_t>(n));
                     EXPECT_LE(row_error(got, n, want.out), 1e-5)
-                        << law << ", " << pattern.name << ", " << k_len << " keys";
+                        << policy << ", " << pattern.name << ", " << k_len << " keys";
                     EXPECT_NEAR(static_cast<double>(got.lse[n]), want.lse,
                                 1e-6 * std::max(10.0, std::fabs(want.lse)))
-                        << law << ", " << pattern.name << ", " << k_len << " keys";
+                        << policy << ", " << pattern.name << ", " << k_len << " keys";
                 }
             }
         }
@@ -397,8 +397,8 @@ TEST(Emulate, EveryRecipeKeepsHostileRowsWithoutCodesOfP) {
 }
 
 // With codes of P: O and LSE. A code of E4M3 is off by 1/16 of its P at most (down to P of 2^-6,
-// below by 2^-10), and the law keeps m within reach of the keys that count, so a hostile row errs
-// like any other. LSE knows nothing of codes.
+// below by 2^-10), and lazy softmax keeps m within reach of the keys that count, so a hostile row
+// errs like any other. LSE knows nothing of codes.
 TEST(Emulate, HostileRowsWithCodesOfP) {
     Random random(35);
     Tally tally;
@@ -650,15 +650,15 @@ TEST(Emulate, RowsDoNotDependOnTheirBlock) {
             }
         }
         EXPECT_GE(all.counters.warp_tiles, all.counters.overflow_warp_tiles);
-        EXPECT_GE(all.counters.warp_tiles, all.counters.look_warp_tiles);
+        EXPECT_GE(all.counters.warp_tiles, all.counters.refresh_warp_tiles);
     }
 }
 
-// Counters say what the law did: of one row, its tiles, overflows, looks and falls; of a block,
-// what some row of 16 did.
+// Counters say what lazy softmax did: of one row, its tiles, overflows, refreshes and falls; of a
+// block, what some row of 16 did.
 TEST(Emulate, Counters) {
     Random random(47);
-    int falls = 0;
+    int drops = 0;
     for (const quatt_recipe& r : recipes_and_accumulators()) {
         for (int round = 0; round < support::cases(6); round++) {
             HeadInputs x = hostile(random, random.of(patterns()), 4000);
@@ -676,18 +676,18 @@ TEST(Emulate, Counters) {
             const quatt_counters one = head.emulate({39}).counters;
             EXPECT_EQ(one.warp_tiles, want.counters.warp_tiles) << r.name;
             EXPECT_EQ(one.overflow_warp_tiles, want.counters.overflow_warp_tiles) << r.name;
-            EXPECT_EQ(one.look_warp_tiles, want.counters.look_warp_tiles) << r.name;
-            EXPECT_EQ(one.falls, want.counters.falls) << r.name;
-            falls += static_cast<int>(one.falls);
+            EXPECT_EQ(one.refresh_warp_tiles, want.counters.refresh_warp_tiles) << r.name;
+            EXPECT_EQ(one.drops, want.counters.drops) << r.name;
+            drops += static_cast<int>(one.drops);
             // 40 times one row: three warps, of 16, 16 and 8 rows; falls are counted by the row.
             const quatt_counters all = head.emulate(std::vector<std::int64_t>(40, 39)).counters;
             EXPECT_EQ(all.warp_tiles, 3 * one.warp_tiles) << r.name;
             EXPECT_EQ(all.overflow_warp_tiles, 3 * one.overflow_warp_tiles) << r.name;
-            EXPECT_EQ(all.look_warp_tiles, 3 * one.look_warp_tiles) << r.name;
-            EXPECT_EQ(all.falls, 40 * one.falls) << r.name;
+            EXPECT_EQ(all.refresh_warp_tiles, 3 * one.refresh_warp_tiles) << r.name;
+            EXPECT_EQ(all.drops, 40 * one.drops) << r.name;
         }
     }
-    EXPECT_TRUE(falls > 10 || support::test_scale() < 1) << falls;
+    EXPECT_TRUE(drops > 10 || support::test_scale() < 1) << drops;
 }
 
 // Scratch holds whatever a worker left in it.

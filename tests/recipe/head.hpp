@@ -55,7 +55,7 @@ struct Expected {
     std::vector<double> out, out_slack, size;  // size: sum of P |V| / l, of V without its mean
     double lse = 0, lse_slack = 0;
     quatt_counters counters{};  // of this row alone
-    bool doubtful = false;      // a decision of the law hangs on rounding
+    bool doubtful = false;      // a decision of lazy softmax hangs on rounding
 };
 
 class Head {
@@ -120,12 +120,13 @@ public:
                               x_.has_sink ? static_cast<double>(x_.sink) : -oracle::kInf);
     }
 
-    // The recipe by its text: tiles from the last key to the first, the law, codes of P, PV,
+    // The recipe by its text: tiles from the last key to the first, lazy softmax, codes of P, PV,
     // promotion, splits, sink, the mean of V.
     [[nodiscard]] Expected by_the_law(std::int64_t i) const {
         const auto dv = static_cast<std::size_t>(x_.dim_v);
         const Scores t = scores(i);
-        const std::int64_t intervals = (x_.k_len + r_.interval_keys - 1) / r_.interval_keys;
+        const std::int64_t intervals =
+            (x_.k_len + r_.promotion_interval - 1) / r_.promotion_interval;
         // fp32 rounds P a few times, sums 64 keys and then tiles.
         const double relative = 2 * t.slack * std::log(2.0) + 1e-5;
         // Sums of p v, of p |v|, and of what may round otherwise.
@@ -133,10 +134,10 @@ public:
         double l = 0, reference = -oracle::kInf;
         Expected e;
         for (std::int64_t split = x_.splits - 1; split >= 0; split--) {
-            const std::int64_t begin = split * intervals / x_.splits * r_.interval_keys,
+            const std::int64_t begin = split * intervals / x_.splits * r_.promotion_interval,
                                end = std::min(x_.k_len, (split + 1) * intervals / x_.splits *
-                                                            r_.interval_keys);
-            oracle::LawRow law(r_, t.slack + 2e-6);
+                                                            r_.promotion_interval);
+            oracle::LazyRow rule(r_, t.slack + 2e-6);
             std::vector<double> o(dv, 0.0), o_size(dv, 0.0), o_loose(dv, 0.0), promoted(dv, 0.0);
             double sum = 0;
             std::int64_t interval = -1;
@@ -156,19 +157,19 @@ public:
                 if (!some) {
                     continue;
                 }
-                if (r_.promote != 0 && tile / r_.interval_keys != interval) {
+                if (r_.promotes != 0 && tile / r_.promotion_interval != interval) {
                     for (std::size_t d = 0; d < dv; d++) {
                         promoted[d] += o[d];
                         o[d] = 0;
                     }
                 }
-                interval = tile / r_.interval_keys;
-                const oracle::LawTile x = law.meet(interval, scores_of_tile);
+                interval = tile / r_.promotion_interval;
+                const oracle::LazyTile x = rule.take_tile(interval, scores_of_tile);
                 e.doubtful |= x.doubtful;
                 e.counters.warp_tiles++;
                 e.counters.overflow_warp_tiles += x.overflow ? 1 : 0;
-                e.counters.look_warp_tiles += x.looked ? 1 : 0;
-                e.counters.falls += x.fell ? 1 : 0;
+                e.counters.refresh_warp_tiles += x.refreshed ? 1 : 0;
+                e.counters.drops += x.fell ? 1 : 0;
                 sum = sum * x.factor + x.sum;
                 for (std::size_t d = 0; d < dv; d++) {
                     o[d] *= x.factor;
@@ -178,9 +179,9 @@ public:
                 }
                 add_values(tile, x, t.slack, o, o_size, o_loose);
             }
-            const double top = std::max(reference, law.m),
+            const double top = std::max(reference, rule.m),
                          keep = reference == top ? 1 : std::exp2(reference - top),
-                         add = law.m == top ? 1 : std::exp2(law.m - top);
+                         add = rule.m == top ? 1 : std::exp2(rule.m - top);
             l = l * keep + sum * add;
             for (std::size_t d = 0; d < dv; d++) {
                 total[d] = total[d] * keep + (promoted[d] + o[d]) * add;
@@ -258,7 +259,7 @@ private:
         return sum * static_cast<double>(x_.softmax_scale);
     }
 
-    void add_values(std::int64_t tile, const oracle::LawTile& x, double slack,
+    void add_values(std::int64_t tile, const oracle::LazyTile& x, double slack,
                     std::vector<double>& o, std::vector<double>& size,
                     std::vector<double>& loose) const {
         for (std::size_t d = 0; d < o.size(); d++) {
@@ -291,7 +292,7 @@ private:
 
     // By how much the code of key j may differ, where its P lies so near to a border that fp32 may
     // fall on the other side.
-    [[nodiscard]] double may_round_otherwise(const oracle::LawTile& x, std::size_t j,
+    [[nodiscard]] double may_round_otherwise(const oracle::LazyTile& x, std::size_t j,
                                              double slack) const {
         const double near = 2 * (slack * std::log(2.0) + 1e-6);
         const auto gap = [&](const oracle::Grid& g, double y, double unit) {
@@ -336,7 +337,7 @@ private:
             m = std::max(reference, std::ceil(s));
             keep = std::exp2(reference - m);
             keys = l * keep;
-            l = keys + std::exp2(s - m + r_.p_exponent);
+            l = keys + std::exp2(s - m + r_.exponent_bias);
         }
         for (std::size_t d = 0; d < total.size(); d++) {
             const auto channel = static_cast<std::int64_t>(d);
@@ -349,7 +350,7 @@ private:
             e.out_slack[d] = size[d] * factor * relative + loose[d] * factor +
                              std::fabs(mean) * relative + 1e-36;
         }
-        e.lse = (m - r_.p_exponent + std::log2(l)) * std::log(2.0) + lost;
+        e.lse = (m - r_.exponent_bias + std::log2(l)) * std::log(2.0) + lost;
         // fp32 holds m, log2 l and what smoothing took; the last is a sum of dim products.
         double size_lost = 0;
         for (std::int64_t d = 0; d < x_.dim; d++) {

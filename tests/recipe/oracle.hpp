@@ -180,22 +180,22 @@ struct CodePair {
 
 // ---------------------------------------------------------------------------------- lazy softmax
 
-struct LawTile {
+struct LazyTile {
     double factor = 1, sum = 0;
     std::vector<double> t, exact, p;  // scores, 2^(t - m + w), and rounded
-    bool overflow = false, looked = false, fell = false;
+    bool overflow = false, refreshed = false, fell = false;
     bool doubtful = false;  // a decision hangs on less than fp32 can tell
 };
 
-class LawRow {
+class LazyRow {
 public:
     // slack: how far scores may be off, in log2 units, before the row calls a decision doubtful.
-    explicit LawRow(const quatt_recipe& r, double slack = 2e-6) : r_(r), slack_(slack) {}
+    explicit LazyRow(const quatt_recipe& r, double slack = 2e-6) : r_(r), slack_(slack) {}
 
     double m = -kInf, highest = -kInf;  // no key yet
 
-    LawTile meet(std::int64_t interval, std::span<const double> t) {
-        LawTile x;
+    LazyTile take_tile(std::int64_t interval, std::span<const double> t) {
+        LazyTile x;
         x.t.assign(t.begin(), t.end());
         double most = -kInf;
         for (const double y : t) {
@@ -203,13 +203,13 @@ public:
         }
         const double before = m;
         // 1. Look
-        if (r_.looks != 0 && (interval != interval_ || raised_much_)) {
-            x.looked = true;
+        if (r_.refreshes != 0 && (interval != interval_ || raised_much_)) {
+            x.refreshed = true;
             x.doubtful |= near_integer(most);
             if (std::ceil(most) > m) {
                 x.factor *= move(std::ceil(most));
-            } else if (most > -kInf && std::ceil(most) <= m - r_.look_rise) {
-                x.factor *= move(std::max(std::ceil(most), highest - r_.fall_limit));
+            } else if (most > -kInf && std::ceil(most) <= m - r_.refresh_rise) {
+                x.factor *= move(std::max(std::ceil(most), highest - r_.max_drop));
                 x.fell = true;
             }
         }
@@ -224,15 +224,15 @@ public:
             x.doubtful = doubtful;  // the second making decides nothing
             x.overflow = true;
         }
-        raised_much_ = m - before >= r_.look_rise;
+        raised_much_ = m - before >= r_.refresh_rise;
         return x;
     }
 
     // Takes over what the library decided, after a doubtful tile.
-    void follow(double reference, double highest_reference, bool look) {
+    void follow(double reference, double highest_reference, bool refresh) {
         m = reference;
         highest = highest_reference;
-        raised_much_ = look;
+        raised_much_ = refresh;
     }
 
 private:
@@ -252,18 +252,18 @@ private:
                from_border(g, x) * spacing(g, x) < 2 * slack_ * std::fabs(x);
     }
 
-    void make(std::span<const double> t, LawTile& x) {
+    void make(std::span<const double> t, LazyTile& x) {
         x.exact.assign(t.size(), 0);
         x.p.assign(t.size(), 0);
         x.sum = 0;
         for (std::size_t j = 0; j < t.size(); j++) {
-            x.exact[j] = t[j] == -kInf ? 0 : std::exp2(t[j] - m + r_.p_exponent);
+            x.exact[j] = t[j] == -kInf ? 0 : std::exp2(t[j] - m + r_.exponent_bias);
             x.sum += x.exact[j];
         }
         x.overflow = false;
         const double top_code = decode_e4m3(static_cast<std::uint8_t>(r_.overflow_code));
         const bool keep = r_.p_format == QUATT_FORMAT_F32;
-        switch (r_.p_overflow) {
+        switch (r_.overflow_format) {
             case QUATT_FORMAT_BF16:
                 x.overflow = !(x.sum < 0x1p64);
                 x.doubtful |= std::fabs(x.sum - 0x1p64) < 0x1p64 * 1e-4;
@@ -292,7 +292,7 @@ private:
         }
     }
 
-    void make_fp4(std::size_t n, double top_code, bool keep, LawTile& x) const {
+    void make_fp4(std::size_t n, double top_code, bool keep, LazyTile& x) const {
         for (std::size_t start = 0; start < n; start += 32) {
             for (std::size_t b = 0; b < 2; b++) {
                 std::vector<std::size_t> keys;

@@ -100,18 +100,18 @@ TEST(Recipes, FieldsOfTheLaw) {
                               : name == "nvfp4" ? QUATT_FORMAT_E2M1
                                                 : QUATT_FORMAT_E4M3)
             << name;
-        EXPECT_EQ(r.p_overflow, r.p_format) << name;
-        EXPECT_EQ(r.p_exponent, name == "bf16"                     ? 0
-                                : name == "f16" || name == "nvfp4" ? 8
-                                                                   : 6)
+        EXPECT_EQ(r.overflow_format, r.p_format) << name;
+        EXPECT_EQ(r.exponent_bias, name == "bf16"                     ? 0
+                                   : name == "f16" || name == "nvfp4" ? 8
+                                                                      : 6)
             << name;
         EXPECT_EQ(r.overflow_code, 0x7E) << name;
-        EXPECT_EQ(r.interval_keys, 2304) << name;
-        EXPECT_EQ(r.look_rise, 8) << name;
-        EXPECT_EQ(r.fall_limit, 40) << name;
-        EXPECT_EQ(r.looks, name == "bf16" ? 0 : 1) << name;
+        EXPECT_EQ(r.promotion_interval, 2304) << name;
+        EXPECT_EQ(r.refresh_rise, 8) << name;
+        EXPECT_EQ(r.max_drop, 40) << name;
+        EXPECT_EQ(r.refreshes, name == "bf16" ? 0 : 1) << name;
         EXPECT_EQ(r.accumulator, QUATT_ACCUMULATOR_FP32) << name;
-        EXPECT_EQ(r.promote, wide || name == "nvfp4" ? 0 : 1) << name;
+        EXPECT_EQ(r.promotes, wide || name == "nvfp4" ? 0 : 1) << name;
     }
     for (const int tile : {64, 96, 128, 192, 256}) {
         EXPECT_EQ(2304 % tile, 0);
@@ -153,15 +153,15 @@ TEST(Recipes, SoftmaxPoliciesAreTemplateArguments) {
 // Each field of a policy follows its own field of a recipe, and no other.
 TEST(Recipes, FieldsOfAPolicy) {
     quatt_recipe r = kFp8;
-    r.p_exponent = 1;
+    r.exponent_bias = 1;
     r.p_format = QUATT_FORMAT_F32;
-    r.p_overflow = QUATT_FORMAT_E2M1;
+    r.overflow_format = QUATT_FORMAT_E2M1;
     r.overflow_code = 0x70;
-    r.look_rise = 3;
-    r.fall_limit = 4;
-    r.interval_keys = 4608;
-    r.looks = 0;
-    r.promote = 1;
+    r.refresh_rise = 3;
+    r.max_drop = 4;
+    r.promotion_interval = 4608;
+    r.refreshes = 0;
+    r.promotes = 1;
     constexpr SoftmaxPolicy kWant = {.exponent_bias = 1,
                                      .p_format = QUATT_FORMAT_F32,
                                      .overflow_format = QUATT_FORMAT_E2M1,
@@ -172,8 +172,8 @@ TEST(Recipes, FieldsOfAPolicy) {
                                      .refreshes = false,
                                      .promotes = true};
     EXPECT_EQ(softmax_policy(r), kWant);
-    r.looks = 1;
-    r.promote = 0;
+    r.refreshes = 1;
+    r.promotes = 0;
     EXPECT_TRUE(softmax_policy(r).refreshes);
     EXPECT_FALSE(softmax_policy(r).promotes);
 }
@@ -246,31 +246,34 @@ std::vector<Fault> faults() {
         [](quatt_recipe& r) { r.v.normalize = QUATT_NORMALIZE_BLOCK; });
     for (const int format : {0, 7, static_cast<int>(QUATT_FORMAT_INT8)}) {
         add("fp8", "recipe.p_format",
-            [format](quatt_recipe& r) { r.p_format = r.p_overflow = format; });
+            [format](quatt_recipe& r) { r.p_format = r.overflow_format = format; });
     }
-    add("fp8", "recipe.p_overflow", [](quatt_recipe& r) { r.p_overflow = QUATT_FORMAT_E2M1; });
-    add("fp8", "recipe.p_overflow",
-        [](quatt_recipe& r) { r.p_format = r.p_overflow = QUATT_FORMAT_F32; });
-    add("bf16", "recipe.p_overflow", [](quatt_recipe& r) { r.p_overflow = QUATT_FORMAT_F16; });
+    add("fp8", "recipe.overflow_format",
+        [](quatt_recipe& r) { r.overflow_format = QUATT_FORMAT_E2M1; });
+    add("fp8", "recipe.overflow_format",
+        [](quatt_recipe& r) { r.p_format = r.overflow_format = QUATT_FORMAT_F32; });
+    add("bf16", "recipe.overflow_format",
+        [](quatt_recipe& r) { r.overflow_format = QUATT_FORMAT_F16; });
     for (const int w : {-1, 15}) {
-        add("fp8", "recipe.p_exponent", [w](quatt_recipe& r) { r.p_exponent = w; });
+        add("fp8", "recipe.exponent_bias", [w](quatt_recipe& r) { r.exponent_bias = w; });
     }
     for (const int code : {0, -1, 0x7F, 0x80}) {
         add("fp8", "recipe.overflow_code", [code](quatt_recipe& r) { r.overflow_code = code; });
     }
     for (const int keys : {0, -2304, 64, 2305, 1152}) {
-        add("fp8", "recipe.interval_keys", [keys](quatt_recipe& r) { r.interval_keys = keys; });
+        add("fp8", "recipe.promotion_interval",
+            [keys](quatt_recipe& r) { r.promotion_interval = keys; });
     }
     for (const int rise : {0, -8}) {
-        add("fp8", "recipe.look_rise", [rise](quatt_recipe& r) { r.look_rise = rise; });
+        add("fp8", "recipe.refresh_rise", [rise](quatt_recipe& r) { r.refresh_rise = rise; });
     }
     for (const int limit : {-1, 101}) {
-        add("fp8", "recipe.fall_limit", [limit](quatt_recipe& r) { r.fall_limit = limit; });
+        add("fp8", "recipe.max_drop", [limit](quatt_recipe& r) { r.max_drop = limit; });
     }
     for (const int value : {-1, 2}) {
-        add("fp8", "recipe.looks", [value](quatt_recipe& r) { r.looks = value; });
+        add("fp8", "recipe.refreshes", [value](quatt_recipe& r) { r.refreshes = value; });
         add("fp8", "recipe.accumulator", [value](quatt_recipe& r) { r.accumulator = value; });
-        add("fp8", "recipe.promote", [value](quatt_recipe& r) { r.promote = value; });
+        add("fp8", "recipe.promotes", [value](quatt_recipe& r) { r.promotes = value; });
         add("nvfp4", "recipe.q_mean_term", [value](quatt_recipe& r) { r.q_mean_term = value; });
     }
     add("fp8", "recipe.q_mean_term", [](quatt_recipe& r) { r.q_mean_term = 1; });
@@ -302,13 +305,13 @@ TEST(CheckRecipe, NamesAllFaultsAtOnce) {
     r.q.format = 99;
     r.k.amax_target = -3;
     r.overflow_code = 0;
-    r.promote = 5;
+    r.promotes = 5;
     std::string all;
     for (const std::string& m : check_recipe(r)) {
         all += m + "\n";
     }
     for (const char* part : {"recipe.q.format is 99", "recipe.k.amax_target is -3",
-                             "recipe.overflow_code is 0", "recipe.promote is 5"}) {
+                             "recipe.overflow_code is 0", "recipe.promotes is 5"}) {
         EXPECT_NE(all.find(part), std::string::npos) << part << " in\n" << all;
     }
 }
@@ -321,7 +324,7 @@ TEST(CheckRecipe, TakesWhatCanBeComputed) {
         {"fp8", [](quatt_recipe& r) { r.accumulator = QUATT_ACCUMULATOR_HOPPER; }},
         {"fp8", [](quatt_recipe& r) { r.v.center = QUATT_CENTER_NONE; }},
         {"fp8", [](quatt_recipe& r) { r.k.group_tokens = 7; }},
-        {"fp8", [](quatt_recipe& r) { r.interval_keys = 4608; }},
+        {"fp8", [](quatt_recipe& r) { r.promotion_interval = 4608; }},
         {"fp8", [](quatt_recipe& r) { r.v.group_channels = 0; }},
         {"nvfp4", [](quatt_recipe& r) { r.q_mean_term = 0; }},
         {"nvfp4", [](quatt_recipe& r) { r.q.block_tokens = 64; }},
@@ -363,15 +366,15 @@ TEST(SameArithmetic, CountsEveryFieldThatComputes) {
     for (const auto& [name, member] :
          std::vector<std::pair<const char*, std::int32_t quatt_recipe::*>>{
              {"p_format", &quatt_recipe::p_format},
-             {"p_overflow", &quatt_recipe::p_overflow},
-             {"p_exponent", &quatt_recipe::p_exponent},
+             {"overflow_format", &quatt_recipe::overflow_format},
+             {"exponent_bias", &quatt_recipe::exponent_bias},
              {"overflow_code", &quatt_recipe::overflow_code},
-             {"interval_keys", &quatt_recipe::interval_keys},
-             {"look_rise", &quatt_recipe::look_rise},
-             {"fall_limit", &quatt_recipe::fall_limit},
-             {"looks", &quatt_recipe::looks},
+             {"promotion_interval", &quatt_recipe::promotion_interval},
+             {"refresh_rise", &quatt_recipe::refresh_rise},
+             {"max_drop", &quatt_recipe::max_drop},
+             {"refreshes", &quatt_recipe::refreshes},
              {"accumulator", &quatt_recipe::accumulator},
-             {"promote", &quatt_recipe::promote},
+             {"promotes", &quatt_recipe::promotes},
              {"q_mean_term", &quatt_recipe::q_mean_term}}) {
         changes.emplace_back(name, [member = member](quatt_recipe& r) { r.*member += 1; });
     }

@@ -95,11 +95,11 @@ def is_wgmma(plan):
 
 
 def common_path(code, plan, architecture, tiles=1):
-    """The instructions of one key tile for a warp that neither masks, looks, nor redoes, and asks for no bulk copy.
+    """The instructions of one key tile for a warp that neither masks, refreshes, nor redoes, and asks for no bulk copy.
 
     Of `tiles` key tiles, where the loop is unrolled.
 
-    Found as the cheapest way round the loop over key tiles that runs the products and exponentials of one tile, once: masks, looks and
+    Found as the cheapest way round the loop over key tiles that runs the products and exponentials of one tile, once: masks, refreshes and
     redos only add to it. It passes the copies (16 bit: every thread makes some), or, where one thread makes
     them (8 bit), the branch around them. Returns [instruction], or None.
     """

@@ -57,7 +57,7 @@ void print_wgmma(const char* name) {
         C::kKeys, C::kDim);
 }
 
-void print_quantize(const char* kernel, u32 dim, const quatt::quantize::Launch& launch) {
+void print_quantize(const char* kernel, u32 dim, const quatt::quantize::LaunchShape& launch) {
     char name[64];
     std::snprintf(name, sizeof name, "%s_%u", kernel, dim);
     print(name, launch.threads, launch.shared_bytes, 1);

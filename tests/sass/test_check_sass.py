@@ -20,7 +20,7 @@ PLAN = {"threads": 256, "shared_bytes": 65624, "ctas_per_sm": 1, "is_fp8": True,
 RESOURCES = {"REG": 200, "STACK": 0, "SHARED": 1024, "LOCAL": 0}
 QMMA = "QMMA.SF.16832.F32.E4M3.E4M3.E8 R4, R4, R8, R4, R1, R1, URZ"
 
-# A loop over tiles as the compiler leaves one: a request by one thread, masks, a look with a maximum, exponentials, a redo.
+# A loop over tiles as the compiler leaves one: a request by one thread, masks, a refresh with a maximum, exponentials, a redo.
 BODY = f"""
         MOV R0, RZ
 head:   ISETP.GE.AND P0, PT, R0, 0x2, PT
@@ -31,10 +31,10 @@ try:    SYNCS.PHASECHK.TRANS64.TRYWAIT P2, [R0], R1
         UBLKCP.S.G [UR4], [UR8], UR6
 wait:   LDSM.16.M88.4 R8, [R0]
         {QMMA}
-        @!P3 BRA look
+        @!P3 BRA refresh
         ISETP.GE.AND P0, PT, R0, 0x2, PT
         FSEL R4, R4, -INF , P0
-look:   @!P4 BRA exps
+refresh: @!P4 BRA exps
         FMNMX R5, R4, R6, !PT
         MUFU.EX2 R7, R7
 exps:   MUFU.EX2 R4, R4
@@ -95,12 +95,12 @@ class Names(unittest.TestCase):
 
     def test_names_of_kernels_that_are_in_no_list(self):
         for demangled, name in (
-                ("void quatt::prep::cuda_abi::pack_q<quatt::formats::Bf16, 128u, true>(quatt::prep::cuda_abi::PackQParams)",
+                ("void quatt::quantize::cuda_abi::pack_q<quatt::formats::Bf16, 128u, true>(quatt::quantize::cuda_abi::PackQParams)",
                  "pack_q<Bf16, 128, true>"),
-                ("void quatt::prep::cuda_abi::copy_rows<(quatt::prep::cuda_abi::Operand)2, 64u, false>(quatt::prep::Params)",
+                ("void quatt::quantize::cuda_abi::copy_rows<(quatt::quantize::cuda_abi::Operand)2, 64u, false>(quatt::quantize::Params)",
                  "copy_rows<(Operand)2, 64, false>"),
-                ("void quatt::prep::cuda_abi::plan<void>(quatt::prep::cuda_abi::PlanParams)", "plan"),
-                ("quatt::prep::fill(quatt::Box<4u>)", "fill")):
+                ("void quatt::quantize::cuda_abi::plan<void>(quatt::quantize::cuda_abi::PlanParams)", "plan"),
+                ("quatt::quantize::fill(quatt::Box<4u>)", "fill")):
             self.assertEqual(kernels.instance_of(demangled, {}), name)
 
     def test_plan_by_kernel_and_head_size(self):

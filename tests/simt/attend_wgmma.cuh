@@ -75,9 +75,9 @@ QUATT_DEV void pack(u32 (&p)[2][4], const float (&s)[kKeys / 2]) {
 
 template <Planted P>
 QUATT_DEV void produce(const Params& p, tile::Shared shared) {
-    if constexpr (P == Planted::kWrongDirection) ptx::more_registers<24>();
+    if constexpr (P == Planted::kWrongDirection) ptx::setmaxnreg_inc<24>();
     if (P != Planted::kNoDecrease && (P != Planted::kOneWarp || ptx::warp_id() == 0))
-        ptx::fewer_registers<24>();
+        ptx::setmaxnreg_dec<24>();
     if (ptx::thread_x() != 0) return;
     QUATT_NO_UNROLL
     for (u32 tile = 0; tile < p.tiles; tile++) {
@@ -131,7 +131,7 @@ QUATT_DEV void consume_tile(float (&s)[kKeys / 2], u32 (&codes)[2][4], float (&o
 
 template <Planted P>
 QUATT_DEV void consume(const Params& p, tile::Shared shared) {
-    ptx::more_registers<P == Planted::kTooMany ? 248 : 240>();
+    ptx::setmaxnreg_inc<P == Planted::kTooMany ? 248 : 240>();
     const u32 thread = ptx::thread_x() - 128, group = thread / 128, lane = ptx::lane_id();
     const u32 row = thread / 32 % 4 * 16 + lane / 4;
     const tile::Shared q =

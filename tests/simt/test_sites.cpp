@@ -58,8 +58,8 @@ TEST(Sites, WrappersForwardThePlaceOfTheirCall) {
         at("wgmma.fence", __LINE__), wgmma_fence();
         at("wgmma.commit_group", __LINE__), wgmma_commit();
         at("wgmma.wait_group", __LINE__), wgmma_wait<0>();
-        at("setmaxnreg", __LINE__), fewer_registers<24>();
-        at("setmaxnreg", __LINE__), more_registers<256>();
+        at("setmaxnreg", __LINE__), setmaxnreg_dec<24>();
+        at("setmaxnreg", __LINE__), setmaxnreg_inc<256>();
     };
     std::vector<SyncSite> sites;
     const simt::Result result =

@@ -415,15 +415,15 @@ TEST(Registers, GoRoundThePool) {
     // 168 a thread: the third warpgroup needs what the second gives back.
     const auto kernel = [] {
         const u32 group = warp_id() / 4;
-        if (group == 0) fewer_registers<24>();
+        if (group == 0) setmaxnreg_dec<24>();
         if (group == 1) {
-            more_registers<240>();
+            setmaxnreg_inc<240>();
             barrier_arrive(1, 256);
-            fewer_registers<160>();
+            setmaxnreg_dec<160>();
         }
         if (group == 2) {
             barrier_sync(1, 256);
-            more_registers<248>();
+            setmaxnreg_inc<248>();
         }
     };
     for (simt::Options options; options.seed < seeds(); options.seed++) {
@@ -431,19 +431,19 @@ TEST(Registers, GoRoundThePool) {
         EXPECT_TRUE(result.ok()) << "seed " << options.seed << "\n" << result.summary();
     }
     expect_fault(Fault::kDeadlock, 384, [] {
-        if (warp_id() / 4 == 0) fewer_registers<48>();
-        if (warp_id() / 4 == 1) more_registers<248>();
-        if (warp_id() / 4 == 2) more_registers<240>();
+        if (warp_id() / 4 == 0) setmaxnreg_dec<48>();
+        if (warp_id() / 4 == 1) setmaxnreg_inc<248>();
+        if (warp_id() / 4 == 2) setmaxnreg_inc<240>();
     });
-    const auto more = [] { more_registers<104>(); };
+    const auto more = [] { setmaxnreg_inc<104>(); };
     EXPECT_TRUE(simt::launch({"kernel", {1}, {128}, 0, 104}, {}, more).ok());
     EXPECT_TRUE(simt::launch({"kernel", {1}, {128}, 0, 96}, {}, more).has(Fault::kRegisterPool));
     expect_fault(Fault::kRegisterPool, 128, [] {
-        if (warp_id() == 0) fewer_registers<24>();
+        if (warp_id() == 0) setmaxnreg_dec<24>();
     });
     // Whoever should have taken them forgot.
     expect_fault(Fault::kRegisterPool, 256, [] {
-        if (warp_id() / 4 == 0) fewer_registers<24>();
+        if (warp_id() / 4 == 0) setmaxnreg_dec<24>();
     });
 }
 

@@ -2,7 +2,7 @@
 // the result is wrong. And whoever comes late to one changes nothing.
 #include <iostream>
 
-#include "attention/chain.hpp"
+#include "attention/stages.hpp"
 #include "support/sites.hpp"
 
 namespace quatt::test {
@@ -115,7 +115,7 @@ void walk(const std::string& name, const char* device, const char* recipe, std::
     for (std::size_t i = 0; i < shapes.size(); i++) {
         const auto run = [&, i](const simt::Options& options) {
             const Run how{.options = options, .blocks = shapes[i].blocks, .device = device};
-            Outcome o = run_chain(cases[i], recipe, how);
+            Outcome o = run_stages(cases[i], recipe, how);
             std::vector<std::uint32_t> bits = std::move(o.bits.out);
             bits.insert(bits.end(), o.bits.lse.begin(), o.bits.lse.end());
             return SceneOutcome{std::move(bits), std::move(o.report)};

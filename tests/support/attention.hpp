@@ -646,9 +646,9 @@ struct Tolerance {
     std::strncpy(r.name, "exact", sizeof r.name - 1);
     r.q.format = r.k.format = r.v.format = QUATT_FORMAT_F32;
     r.p_format = QUATT_FORMAT_F32;
-    r.p_overflow = QUATT_FORMAT_E4M3;
-    r.p_exponent = 6;
-    r.looks = 1;
+    r.overflow_format = QUATT_FORMAT_E4M3;
+    r.exponent_bias = 6;
+    r.refreshes = 1;
     r.expected_rel_l2 = 1e-6f;
     r.expected_lse_error = 1e-6f;
     return r;

@@ -345,8 +345,8 @@ inline std::vector<Fault> problem_faults() {
         {"recipe.k.format is 99", "one of QUATT_FORMAT_F32"},
         [](Problem& p) { p.recipe.k.format = 99; });
     add("recipe with a wrong interval", kInvalid,
-        {"recipe.interval_keys is 100", "a multiple of 2304"},
-        [](Problem& p) { p.recipe.interval_keys = 100; });
+        {"recipe.promotion_interval is 100", "a multiple of 2304"},
+        [](Problem& p) { p.recipe.promotion_interval = 100; });
     add("recipe with an endless name", kInvalid, {"recipe.name", "24"},
         [](Problem& p) { std::memset(p.recipe.name, 'x', sizeof p.recipe.name); });
 

@@ -1,6 +1,6 @@
 // Kernels with a faulty part, of either schedule: each changes the result. (Lost waits, fences and
 // barriers: tests/simt.)
-#include "attention/chain.hpp"
+#include "attention/stages.hpp"
 
 namespace quatt::test {
 namespace {
@@ -73,7 +73,8 @@ template <template <class> class Parts>
 TEST(FaultyParts, WholeOnesAreTheKernel) {
     for (const char* recipe : recipes()) {
         Case c = usual_case(recipe);
-        EXPECT_EQ(run_chain(c, recipe, {}, instance<Whole>(recipe)).bits, run_chain(c, recipe).bits)
+        EXPECT_EQ(run_stages(c, recipe, {}, instance<Whole>(recipe)).bits,
+                  run_stages(c, recipe).bits)
             << recipe;
     }
 }

@@ -2,7 +2,7 @@
 // yet: walks over a range and over a list of key tiles, and a score modifier.
 #include <limits>
 
-#include "attention/chain.hpp"
+#include "attention/stages.hpp"
 
 namespace quatt::test {
 namespace {
@@ -14,7 +14,7 @@ using Whole = wgmma::Parts<Recipe>;
 template <class Parts>
 using Of = wgmma::Config<softmax::Fp8, 64, Parts>;
 template <class C>
-using Params = wgmma::Params<C>;
+using Params = wgmma::WgmmaParams<C>;
 template <class C>
 void launch(launch::Launcher& launcher, const Params<C>& p, std::uint32_t blocks) {
     launcher.run<wgmma::attention<C>>("attention", {blocks}, C::kThreads,
@@ -28,7 +28,7 @@ using Whole = warp_mma::Parts<Recipe>;
 template <class Parts>
 using Of = warp_mma::Config<softmax::Fp8, 64, 1, warp_mma::Instruction::kBlockScaled, Parts>;
 template <class C>
-using Params = warp_mma::Params<C>;
+using Params = warp_mma::WarpMmaParams<C>;
 template <class C>
 void launch(launch::Launcher& launcher, const Params<C>& p, std::uint32_t blocks) {
     launcher.run<warp_mma::attention<C>>("attention", {blocks}, C::kThreads,
@@ -98,14 +98,14 @@ TEST(Parts, SplitsOfTheKeysMergeToTheWhole) {
             std::vector<Results> parts;
             for (std::int32_t i = 0; i < splits; i++) {
                 walk_params<C> = {i, splits};
-                const Outcome o = run_chain(c, kRecipe, {}, attend<C>);
+                const Outcome o = run_stages(c, kRecipe, {}, attend<C>);
                 EXPECT_TRUE(o.report.ok()) << o.report.summary();
                 parts.push_back(o.results);
             }
             EXPECT_TRUE(agree(merged(parts), want, c, kRecipe))
                 << splits << " splits" << (causal ? ", causal" : "");
             if (splits == 1) {
-                EXPECT_EQ(parts[0].bits, run_chain(c, kRecipe).bits);
+                EXPECT_EQ(parts[0].bits, run_stages(c, kRecipe).bits);
             }
         }
     }
@@ -131,9 +131,9 @@ TEST(Parts, AListOfAllTilesIsTheWholeWalk) {
         tiles[i] = static_cast<std::int32_t>(i % 39);
     }
     walk_params<C> = {{tiles.data(), 78}, {counts.data(), 2}, 1, 39};
-    const Outcome o = run_chain(c, kRecipe, {}, attend<C>);
+    const Outcome o = run_stages(c, kRecipe, {}, attend<C>);
     EXPECT_TRUE(o.report.ok()) << o.report.summary();
-    EXPECT_EQ(o.bits, run_chain(c, kRecipe).bits);
+    EXPECT_EQ(o.bits, run_stages(c, kRecipe).bits);
 }
 
 // Some tiles, and none: what attention to those keys alone gives. Odd and even counts, and the last
@@ -150,7 +150,7 @@ TEST(Parts, AListOfSomeTiles) {
         std::vector<std::int32_t> tiles = list, counts = {static_cast<std::int32_t>(list.size())};
         tiles.resize(6, 1 << 20);  // behind the list: never read
         walk_params<C> = {{tiles.data(), 6}, {counts.data(), 1}, 1, 6};
-        const Outcome o = run_chain(c, kRecipe, {}, attend<C>);
+        const Outcome o = run_stages(c, kRecipe, {}, attend<C>);
         EXPECT_TRUE(o.report.ok()) << o.report.summary();
         // In fp64, over the keys of the list.
         const std::vector<double> q = values_of(c.q), k = values_of(c.k), v = values_of(c.v);
@@ -211,7 +211,7 @@ TEST(Parts, AScoreModifier) {
     s.tokens_k = 300;
     Case c = make_case(s);
     walk_params<C> = {};
-    const Outcome o = run_chain(c, kRecipe, {}, attend<C>);
+    const Outcome o = run_stages(c, kRecipe, {}, attend<C>);
     EXPECT_TRUE(o.report.ok()) << o.report.summary();
     const std::vector<double> q = values_of(c.q), k = values_of(c.k), v = values_of(c.v);
     double error = 0, norm = 0;
@@ -237,7 +237,7 @@ TEST(Parts, AScoreModifier) {
         }
     }
     EXPECT_LE(std::sqrt(error), .1 * std::sqrt(norm));
-    EXPECT_NE(o.bits, run_chain(c, kRecipe).bits);
+    EXPECT_NE(o.bits, run_stages(c, kRecipe).bits);
 }
 
 }  // namespace

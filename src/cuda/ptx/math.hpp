@@ -106,12 +106,12 @@ inline float flush(float x) {
 
 // No instruction. Keeps the compiler from computing what depends on x before this point is
 // reached: it likes to move work out of a rare branch onto the common path.
-QUATT_DEV void pin([[maybe_unused]] float& x) {
+QUATT_DEV void optimizer_barrier([[maybe_unused]] float& x) {
 #if defined(__CUDACC__)
     asm volatile("" : "+f"(x));
 #endif
 }
-QUATT_DEV void pin([[maybe_unused]] u32& x) {
+QUATT_DEV void optimizer_barrier([[maybe_unused]] u32& x) {
 #if defined(__CUDACC__)
     asm volatile("" : "+r"(x));
 #endif

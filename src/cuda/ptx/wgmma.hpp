@@ -201,7 +201,7 @@ QUATT_DEV void wgmma_wait([[maybe_unused]] Site site = Site::current()) {
 // NOTE: ptxas ignores it in a kernel whose launch bounds do not name the blocks of a
 // multiprocessor.
 template <u32 Count>
-QUATT_DEV void more_registers([[maybe_unused]] Site site = Site::current()) {
+QUATT_DEV void setmaxnreg_inc([[maybe_unused]] Site site = Site::current()) {
     static_assert(Count >= 24 && Count <= 256 && Count % 8 == 0);
 #if defined(__CUDACC__)
 #if QUATT_HAS_WGMMA
@@ -213,7 +213,7 @@ QUATT_DEV void more_registers([[maybe_unused]] Site site = Site::current()) {
 }
 
 template <u32 Count>
-QUATT_DEV void fewer_registers([[maybe_unused]] Site site = Site::current()) {
+QUATT_DEV void setmaxnreg_dec([[maybe_unused]] Site site = Site::current()) {
     static_assert(Count >= 24 && Count <= 256 && Count % 8 == 0);
 #if defined(__CUDACC__)
 #if QUATT_HAS_WGMMA

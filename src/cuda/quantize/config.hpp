@@ -1,20 +1,20 @@
 // The quantisers of recipe fp8, and the row copy of the 16-bit recipes: constants, shared-memory
 // plans, workspace extents, launch geometry and parameters.
 //
-// The chain is plan (plan.cuh), statistics, which packs Q too where no LSE is wanted, finalise
-// (statistics.cuh), pack_q where one is, pack_kv (pack.cuh). Dim is the head size padded with zero
-// channels, 64 or 128.
+// The stages are build_worklist (worklist/build.cuh), statistics, which packs Q too where no LSE is
+// wanted, finalise (statistics.cuh), pack_q where one is, pack_kv (pack.cuh). Dim is the head size
+// padded with zero channels, 64 or 128.
 //
 // A CTA works on one slot of one head. Slots are numbered through all segments, so that the host
 // only needs their capacity: segment s owns slots from first(s) on, where first(s) is
-//   statistics      Segment::stat_tile          = first key / 128 + s
-//   pack_kv         Segment::k_tile             = first key / 64 + s
-//   pack_q          Segment::q_row / 128 + s
+//   statistics      SegmentEntry::stat_tile          = first key / 128 + s
+//   pack_kv         SegmentEntry::k_tile             = first key / 64 + s
+//   pack_q          SegmentEntry::q_row / 128 + s
 // No two segments meet, since floor((a + b) / n) + 1 >= floor(a / n) + ceil(b / n). The table must
 // keep first(s) from falling, for empty and invalid segments too. A slot that nobody owns costs one
 // search.
 //
-// What the chain moves, per token and head at Dim = 128, 16-bit in, and what one SM keeps in
+// What the stages move, per token and head at Dim = 128, 16-bit in, and what one SM keeps in
 // flight:
 //   kernel      read   written  threads  registers   CTAs   bytes that the loads of
 //               bytes  bytes             90a, 120f   90a    one CTA ask for at once
@@ -159,36 +159,36 @@ struct CopyRowsConfig {
 }
 
 // One-dimensional; blocks must be below 2^31, and a launch of 0 blocks is left out.
-struct Launch {
+struct LaunchShape {
     i64 blocks = 0;
     u32 threads = 0, shared_bytes = 0;
 };
 
 // `q_blocks`: of the pack_q launch that comes first in it.
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr Launch statistics_launch(i64 q_blocks, i64 stat_slots,
-                                                          i64 kv_heads) {
+[[nodiscard]] QUATT_HD constexpr LaunchShape statistics_launch(i64 q_blocks, i64 stat_slots,
+                                                               i64 kv_heads) {
     using C = StatisticsConfig<Dim>;
     static_assert(C::kThreads == PackQConfig<Dim>::kThreads);
     return {q_blocks + stat_slots * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
 }
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr Launch finalise_launch(i64 segments, i64 kv_heads) {
+[[nodiscard]] QUATT_HD constexpr LaunchShape finalise_launch(i64 segments, i64 kv_heads) {
     using C = FinaliseConfig<Dim>;
     return {segments * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
 }
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr Launch pack_q_launch(i64 query_slots, i64 q_heads) {
+[[nodiscard]] QUATT_HD constexpr LaunchShape pack_q_launch(i64 query_slots, i64 q_heads) {
     return {query_slots * q_heads, PackQConfig<Dim>::kThreads, 0};
 }
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr Launch pack_kv_launch(i64 key_tiles, i64 kv_heads) {
+[[nodiscard]] QUATT_HD constexpr LaunchShape pack_kv_launch(i64 key_tiles, i64 kv_heads) {
     using C = PackKvConfig<Dim>;
     return {2 * key_tiles * kv_heads, C::kThreads, C::kSharedBytes};
 }
 // `slots`: query_tiles for Q, key_tiles for K and V.
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr Launch copy_rows_launch(i64 slots, i64 heads) {
+[[nodiscard]] QUATT_HD constexpr LaunchShape copy_rows_launch(i64 slots, i64 heads) {
     return {slots * heads, CopyRowsConfig<Dim>::kThreads, 0};
 }
 
@@ -202,8 +202,8 @@ struct Input {
 
 // Whether every row can be read 16 bytes at a time. `batch` is the number of elements between batch
 // items, 0 for a packed stream. Strides of an extent of 1 are to be given as 0.
-[[nodiscard]] QUATT_HD constexpr bool is_wide(u64 address, i64 batch, const tile::Strides& strides,
-                                              i64 channels) {
+[[nodiscard]] QUATT_HD constexpr bool is_aligned16(u64 address, i64 batch,
+                                                   const tile::Strides& strides, i64 channels) {
     constexpr i64 kElements = 8;
     return address % 16 == 0 && batch % kElements == 0 && strides.token % kElements == 0 &&
            strides.head % kElements == 0 && (strides.channel == 1 || channels == 1) &&

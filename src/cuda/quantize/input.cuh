@@ -54,13 +54,15 @@ using ptx::Site;
 }
 
 // The numbers of a segment that say where its slots and rows begin.
-struct Places {
+struct SegmentStarts {
     i32 q_row, k_tile, stat_tile;
 };
-[[nodiscard]] QUATT_DEV Places load_places(ptx::Global<const ptx::U32x4> table, u32 s, Site site) {
-    static_assert(sizeof(worklist::Segment) == 64 && offsetof(worklist::Segment, q_row) == 48 &&
-                  offsetof(worklist::Segment, k_tile) == 52 &&
-                  offsetof(worklist::Segment, stat_tile) == 56);
+[[nodiscard]] QUATT_DEV SegmentStarts load_segment_starts(ptx::Global<const ptx::U32x4> table,
+                                                          u32 s, Site site) {
+    static_assert(sizeof(worklist::SegmentEntry) == 64 &&
+                  offsetof(worklist::SegmentEntry, q_row) == 48 &&
+                  offsetof(worklist::SegmentEntry, k_tile) == 52 &&
+                  offsetof(worklist::SegmentEntry, stat_tile) == 56);
     const ptx::U32x4 last = table.load(4 * i64(s) + 3, site);
     return {i32(last.x), i32(last.y), i32(last.z)};
 }
@@ -76,7 +78,7 @@ template <class First>
         const u32 step = (left + 31) / 32, mine = lane * step;
         bool is_before = mine == 0;
         if (mine != 0 && mine < left) {
-            is_before = first(load_places(table, low + mine, site), low + mine) <= slot;
+            is_before = first(load_segment_starts(table, low + mine, site), low + mine) <= slot;
         }
         // True in the lanes up to the one sought.
         const u32 before = ptx::ballot(is_before, site);
@@ -88,7 +90,7 @@ template <class First>
 }
 
 // 2 * Words channels from `first` on of the row at `row`; zeros past the last channel.
-template <bool Wide, u32 Words>
+template <bool Aligned16, u32 Words>
 QUATT_DEV void load_piece(u32 (&w)[Words], const Input& x, i64 row, u32 first, u32 channels,
                           Site site = Site::current()) {
     static_assert(Words == 2 || Words == 4);
@@ -96,7 +98,7 @@ QUATT_DEV void load_piece(u32 (&w)[Words], const Input& x, i64 row, u32 first, u
     for (u32 i = 0; i < Words; i++) {
         w[i] = 0;
     }
-    if constexpr (!Wide) {
+    if constexpr (!Aligned16) {
         QUATT_UNROLL
         for (u32 i = 0; i < 2 * Words; i++) {
             if (first + i < channels) {

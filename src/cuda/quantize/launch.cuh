@@ -21,7 +21,7 @@ struct Inputs {
 };
 
 template <auto Kernel, class P>
-void start(launch::Launcher& launcher, const char* name, const Launch& l, const P& params) {
+void start(launch::Launcher& launcher, const char* name, const LaunchShape& l, const P& params) {
     if (l.blocks > 0) {
         launcher.run<Kernel>(name, {static_cast<u32>(l.blocks)}, l.threads, l.shared_bytes, params);
     }
@@ -40,10 +40,10 @@ void with_format(const Inputs& c, F&& f) {
 }
 
 inline bool is_wide_input(const Input& x, i64 batch, u32 channels) {
-    return is_wide(reinterpret_cast<u64>(x.data.data()), batch, x.strides, channels);
+    return is_aligned16(reinterpret_cast<u64>(x.data.data()), batch, x.strides, channels);
 }
 
-template <class Format, u32 Dim, bool Wide>
+template <class Format, u32 Dim, bool Aligned16>
 void pack_fp8(const Inputs& c, const tile::PackedOperands& to, ptx::Global<float> partials,
               launch::Launcher& l) {
     const tile::PackedShape& shape = c.shape;
@@ -65,21 +65,21 @@ void pack_fp8(const Inputs& c, const tile::PackedOperands& to, ptx::Global<float
                         .q_factor = to.q_factor,
                         .k_mean = to.k_mean,
                         .lse_shift = to.lse_shift};
-    const Launch q_launch = pack_q_launch<Dim>(query_slots(shape.queries, segments), heads_q);
+    const LaunchShape q_launch = pack_q_launch<Dim>(query_slots(shape.queries, segments), heads_q);
     const u32 q_blocks = c.has_lse ? 0 : static_cast<u32>(q_launch.blocks);
-    start<statistics<Format, Dim, Wide>>(l, "statistics",
-                                         statistics_launch<Dim>(q_blocks, slots, heads_kv),
-                                         StatisticsParams{.segments = table,
-                                                          .segment_count = segments,
-                                                          .kv_heads = heads_kv,
-                                                          .channels = c.channels,
-                                                          .channels_v = c.channels_v,
-                                                          .k = c.k,
-                                                          .v = c.v,
-                                                          .stat_slots = slots,
-                                                          .partials = partials,
-                                                          .q_blocks = q_blocks,
-                                                          .q = q});
+    start<statistics<Format, Dim, Aligned16>>(l, "statistics",
+                                              statistics_launch<Dim>(q_blocks, slots, heads_kv),
+                                              StatisticsParams{.segments = table,
+                                                               .segment_count = segments,
+                                                               .kv_heads = heads_kv,
+                                                               .channels = c.channels,
+                                                               .channels_v = c.channels_v,
+                                                               .k = c.k,
+                                                               .v = c.v,
+                                                               .stat_slots = slots,
+                                                               .partials = partials,
+                                                               .q_blocks = q_blocks,
+                                                               .q = q});
     start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(segments, heads_kv),
                          FinaliseParams{.segments = table,
                                         .kv_heads = heads_kv,
@@ -89,27 +89,27 @@ void pack_fp8(const Inputs& c, const tile::PackedOperands& to, ptx::Global<float
                                         .v_mean = to.v_mean,
                                         .v_scale = to.v_scale});
     if (c.has_lse) {
-        start<pack_q<Format, Dim, Wide>>(l, "pack_q", q_launch, q);
+        start<pack_q<Format, Dim, Aligned16>>(l, "pack_q", q_launch, q);
     }
-    start<pack_kv<Format, Dim, Wide>>(l, "pack_kv", pack_kv_launch<Dim>(to.k_tiles, heads_kv),
-                                      PackKvParams{.k = {.segments = table,
-                                                         .segment_count = segments,
-                                                         .kv_heads = heads_kv,
-                                                         .channels = c.channels,
-                                                         .k = c.k,
-                                                         .k_tiles = to.k_tiles,
-                                                         .k_mean = to.k_mean,
-                                                         .k8 = to.k,
-                                                         .k_scale = to.k_scale},
-                                                   .v = {.segments = table,
-                                                         .segment_count = segments,
-                                                         .kv_heads = heads_kv,
-                                                         .channels = c.channels_v,
-                                                         .v = c.v,
-                                                         .k_tiles = to.k_tiles,
-                                                         .v_mean = to.v_mean,
-                                                         .v_scale = to.v_scale,
-                                                         .v8 = to.v}});
+    start<pack_kv<Format, Dim, Aligned16>>(l, "pack_kv", pack_kv_launch<Dim>(to.k_tiles, heads_kv),
+                                           PackKvParams{.k = {.segments = table,
+                                                              .segment_count = segments,
+                                                              .kv_heads = heads_kv,
+                                                              .channels = c.channels,
+                                                              .k = c.k,
+                                                              .k_tiles = to.k_tiles,
+                                                              .k_mean = to.k_mean,
+                                                              .k8 = to.k,
+                                                              .k_scale = to.k_scale},
+                                                        .v = {.segments = table,
+                                                              .segment_count = segments,
+                                                              .kv_heads = heads_kv,
+                                                              .channels = c.channels_v,
+                                                              .v = c.v,
+                                                              .k_tiles = to.k_tiles,
+                                                              .v_mean = to.v_mean,
+                                                              .v_scale = to.v_scale,
+                                                              .v8 = to.v}});
 }
 
 // Recipe fp8: statistics, means and scales, codes. `partials`: floats of quantize::partials.
@@ -134,7 +134,7 @@ void copy_rows_of(const Inputs& c, const Input& x, i64 batch, u32 heads, u32 cha
                            .x = x,
                            .rows = rows,
                            .to = to};
-    const Launch launch = copy_rows_launch<Dim>(slots, heads);
+    const LaunchShape launch = copy_rows_launch<Dim>(slots, heads);
     is_wide_input(x, batch, channels)
         ? start<copy_rows<Which, Dim, true>>(l, "copy_rows", launch, p)
         : start<copy_rows<Which, Dim, false>>(l, "copy_rows", launch, p);

@@ -9,16 +9,16 @@ namespace quatt::quantize {
 inline namespace QUATT_ABI {
 
 // Q: 128 rows of one head, two tiles, by a block. A scale for each row.
-template <class Format, u32 Dim, bool Wide>
+template <class Format, u32 Dim, bool Aligned16>
 QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
     using C = PackQConfig<Dim>;
     const u32 lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 slot = block / p.q_heads, head = block % p.q_heads;
     const auto first_slot = [](i32 q_row, u32 s) { return q_row / i32(kQuerySlot) + i32(s); };
-    const u32 s =
-        find_segment(p.segments, p.segment_count, i32(slot),
-                     [&](const Places& places, u32 i) { return first_slot(places.q_row, i); });
-    const worklist::Segment segment = worklist::load_segment(p.segments, s);
+    const u32 s = find_segment(
+        p.segments, p.segment_count, i32(slot),
+        [&](const SegmentStarts& places, u32 i) { return first_slot(places.q_row, i); });
+    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - first_slot(segment.q_row, s)) * i32(kQuerySlot);
     const i32 rows = rows_from(first, segment.q_len);
     if (rows > 0) {
@@ -28,7 +28,8 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const i64 token = row_or_last(row0 + pass * C::kRows, rows);
-            load_piece<Wide>(w[pass], p.q, from + token * p.q.strides.token, 8 * piece, p.channels);
+            load_piece<Aligned16>(w[pass], p.q, from + token * p.q.strides.token, 8 * piece,
+                                  p.channels);
         }
 
         // Lane `piece` of a row's lanes looks after the row of pass `piece`.
@@ -109,20 +110,20 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
     }
 }
 
-template <class Format, u32 Dim, bool Wide>
+template <class Format, u32 Dim, bool Aligned16>
 QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
     launch::pdl_wait_then_trigger();
-    pack_queries<Format, Dim, Wide>(p, ptx::block_x());
+    pack_queries<Format, Dim, Aligned16>(p, ptx::block_x());
 }
 
 // K without its mean: one tile of 64 keys of one head, with one scale.
-template <class Format, u32 Dim, bool Wide>
+template <class Format, u32 Dim, bool Aligned16>
 QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared shared) {
     using C = PackKConfig<Dim>;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
-                               [](const Places& places, u32) { return places.k_tile; });
-    const worklist::Segment segment = worklist::load_segment(p.segments, s);
+                               [](const SegmentStarts& places, u32) { return places.k_tile; });
+    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.k_tile) * i32(kKeyTile);
     const i32 keys = rows_from(first, segment.k_len);
     if (keys > 0) {
@@ -133,7 +134,8 @@ QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared s
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const i64 token = row_or_last(row0 + pass * C::kRows, keys);
-            load_piece<Wide>(w[pass], p.k, from + token * p.k.strides.token, 8 * piece, p.channels);
+            load_piece<Aligned16>(w[pass], p.k, from + token * p.k.strides.token, 8 * piece,
+                                  p.channels);
         }
         float mean[8];
         load_floats(mean, p.k_mean, (i64(s) * p.kv_heads + head) * Dim + 8 * piece);
@@ -199,13 +201,13 @@ QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared s
 // the 16 bytes of chunk c of its row. Unit u = (i * 4 + c) * kLanes + (l ^ (c + 4 (i % 2))) of
 // shared memory takes those of channel 4l + i: eight lanes that store (same i and c) and eight that
 // load (same l, i of one parity pair, all c) meet eight different 16-byte banks.
-template <class Format, u32 Dim, bool Wide>
+template <class Format, u32 Dim, bool Aligned16>
 QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared shared) {
     using C = PackVConfig<Dim>;
     const u32 thread = ptx::thread_x();
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
-                               [](const Places& places, u32) { return places.k_tile; });
-    const worklist::Segment segment = worklist::load_segment(p.segments, s);
+                               [](const SegmentStarts& places, u32) { return places.k_tile; });
+    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.k_tile) * i32(kKeyTile);
     const i32 keys = rows_from(first, segment.k_len);
     if (keys > 0) {
@@ -215,7 +217,7 @@ QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared
         QUATT_UNROLL
         for (u32 key = 0; key < kKeyGroup; key++) {
             const i64 token = row_or_last(first_key + key, keys);
-            load_piece<Wide>(w[key], p.v, from + token * p.v.strides.token, 4 * l, p.channels);
+            load_piece<Aligned16>(w[key], p.v, from + token * p.v.strides.token, 4 * l, p.channels);
         }
         float mean[4], inverse[4];
         const i64 channel0 = (i64(s) * p.kv_heads + head) * Dim + 4 * l;
@@ -267,23 +269,23 @@ QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared
 
 // A tile of K or V a block; the last keys first, since their rows are what the statistics leave in
 // the L2.
-template <class Format, u32 Dim, bool Wide>
+template <class Format, u32 Dim, bool Aligned16>
 QUATT_KERNEL(PackKvConfig<Dim>::kThreads) pack_kv(const PackKvParams p) {
     launch::pdl_wait_then_trigger();
     const ptx::Shared shared = ptx::dynamic_shared(PackKvConfig<Dim>::kSharedBytes);
     const u32 block = ptx::blocks_x() - 1 - ptx::block_x();
     const u32 slot = block / (2 * p.k.kv_heads), tile = block % (2 * p.k.kv_heads);
     if (tile < p.k.kv_heads) {
-        pack_keys<Format, Dim, Wide>(p.k, slot, tile, shared);
+        pack_keys<Format, Dim, Aligned16>(p.k, slot, tile, shared);
     } else {
-        pack_values<Format, Dim, Wide>(p.v, slot, tile - p.k.kv_heads, shared);
+        pack_values<Format, Dim, Aligned16>(p.v, slot, tile - p.k.kv_heads, shared);
     }
 }
 
 // Rows of one head, 64 tokens, as they are, with zero channels up to Dim. Rows of K and V start at
-// 64 * Segment::k_tile, and those past the end, up to the tile's, are zeros; rows of Q start at
-// Segment::q_row, and there are no others.
-template <Operand Which, u32 Dim, bool Wide>
+// 64 * SegmentEntry::k_tile, and those past the end, up to the tile's, are zeros; rows of Q start at
+// SegmentEntry::q_row, and there are no others.
+template <Operand Which, u32 Dim, bool Aligned16>
 QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
     launch::pdl_wait_then_trigger();
     using C = CopyRowsConfig<Dim>;
@@ -293,10 +295,11 @@ QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
     const auto first_slot = [](i32 q_row, i32 k_tile, u32 s) {
         return kIsQ ? q_row / i32(kKeyTile) + i32(s) : k_tile;
     };
-    const u32 s = find_segment(
-        p.segments, p.segment_count, i32(slot),
-        [&](const Places& places, u32 i) { return first_slot(places.q_row, places.k_tile, i); });
-    const worklist::Segment segment = worklist::load_segment(p.segments, s);
+    const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
+                               [&](const SegmentStarts& places, u32 i) {
+                                   return first_slot(places.q_row, places.k_tile, i);
+                               });
+    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - first_slot(segment.q_row, segment.k_tile, s)) * i32(kKeyTile);
     const i32 tokens = rows_from(first, kIsQ ? segment.q_len : segment.k_len);
     if (tokens > 0) {
@@ -307,8 +310,8 @@ QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const u32 row = row0 + pass * C::kRows;
-            load_piece<Wide>(w[pass], p.x, from + row_or_last(row, tokens) * p.x.strides.token,
-                             8 * piece, i32(row) < tokens ? p.channels : 0);
+            load_piece<Aligned16>(w[pass], p.x, from + row_or_last(row, tokens) * p.x.strides.token,
+                                  8 * piece, i32(row) < tokens ? p.channels : 0);
         }
         const i64 row_zero = kIsQ ? i64(segment.q_row) : i64(kKeyTile) * segment.k_tile;
         const i32 rows = kIsQ ? smaller(tokens, i32(kKeyTile)) : i32(kKeyTile);

@@ -10,11 +10,11 @@ namespace quatt::quantize {
 inline namespace QUATT_ABI {
 
 // Partials of one tile of 128 keys of one KV head a block, after the blocks that pack Q.
-template <class Format, u32 Dim, bool Wide>
+template <class Format, u32 Dim, bool Aligned16>
 QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams p) {
     launch::pdl_wait_then_trigger();
     if (ptx::block_x() < p.q_blocks) {
-        pack_queries<Format, Dim, Wide>(p.q, ptx::block_x());
+        pack_queries<Format, Dim, Aligned16>(p.q, ptx::block_x());
         return;
     }
     using C = StatisticsConfig<Dim>;
@@ -24,8 +24,8 @@ QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams 
               head = block % p.kv_heads;
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(typename C::SharedPlan));
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
-                               [](const Places& places, u32) { return places.stat_tile; });
-    const worklist::Segment segment = worklist::load_segment(p.segments, s);
+                               [](const SegmentStarts& places, u32) { return places.stat_tile; });
+    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.stat_tile) * i32(kStatTile);
     const i32 tokens = rows_from(first, segment.k_len);
     if (tokens > 0) {
@@ -45,14 +45,14 @@ QUATT_KERNEL(StatisticsConfig<Dim>::kThreads) statistics(const StatisticsParams 
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const i64 token = row_or_last(row + pass * C::kRows, tokens);
-            load_piece<Wide>(k[pass], p.k, k_from + token * p.k.strides.token, 8 * piece,
-                             p.channels);
+            load_piece<Aligned16>(k[pass], p.k, k_from + token * p.k.strides.token, 8 * piece,
+                                  p.channels);
         }
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const i64 token = row_or_last(row + pass * C::kRows, tokens);
-            load_piece<Wide>(v[pass], p.v, v_from + token * p.v.strides.token, 8 * piece,
-                             p.channels_v);
+            load_piece<Aligned16>(v[pass], p.v, v_from + token * p.v.strides.token, 8 * piece,
+                                  p.channels_v);
         }
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
@@ -140,7 +140,7 @@ QUATT_KERNEL(FinaliseConfig<Dim>::kThreads) finalise(const FinaliseParams p) {
               first = 4 * (thread % C::kLanes);
     const u32 s = ptx::block_x() / p.kv_heads, head = ptx::block_x() % p.kv_heads;
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(Plan));
-    const worklist::Segment segment = worklist::load_segment(p.segments, s);
+    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const u32 tiles = (u32(segment.k_len) + kStatTile - 1) / kStatTile;
 
     // In double: the partials of a long segment would lose bits of each other.

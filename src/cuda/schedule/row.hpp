@@ -8,7 +8,7 @@
 
 namespace quatt::schedule {
 
-struct Row {
+struct ScheduleRow {
     const char* name;
     const char* compute;  // compute capabilities, as in the table
     const char* recipes;  // names, as in the table; all as they are
@@ -18,7 +18,7 @@ struct Row {
     std::int32_t rows_per_item;  // query rows of an item of the list of work
     std::int32_t accumulator;    // with it and a key tile of 64, `emulate` gives the same codes
     // Why other GPUs cannot emulate its instructions; null: they can, and emu has it.
-    const char* not_emulated = nullptr;
+    const char* not_on_emu = nullptr;
 };
 
 }  // namespace quatt::schedule

@@ -101,7 +101,7 @@ struct SharedPlan {
 };
 
 template <class C>
-struct Params : schedule::AttendParams {
+struct WarpMmaParams : schedule::AttendParams {
     typename C::Walk::Params walk;
     typename C::Modifier::Params modifier;
 };

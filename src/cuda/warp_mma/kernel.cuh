@@ -15,7 +15,7 @@ namespace quatt::warp_mma {
 inline namespace QUATT_ABI {
 
 template <class C>
-QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
+QUATT_KERNEL(C::kThreads) attention(const WarpMmaParams<C> p) {
     using P = typename C::Probabilities;
     constexpr u32 kLaneRows = C::kLaneRows;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id(), g = lane / 4,
@@ -40,7 +40,7 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
             break;
         }
         const worklist::Item item = worklist::find_item(number, p.list, C::kRows);
-        const worklist::Segment& seg = item.where;
+        const worklist::SegmentEntry& seg = item.where;
         const u32 segment = item.segment, head = item.head, kv_head = head / p.heads_per_group;
         const i32 item_row = i32(item.row_tile * C::kRows);
         const i32 warp_row = item_row + i32(warp * 16 * C::kBlocks);
@@ -166,8 +166,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
             const auto largest = [&](u32 r) {
                 QUATT_UNROLL
                 for (u32 j = 0; j < C::kScoreTiles; j++) {
-                    ptx::pin(s[r / 2][j][2 * (r % 2)]);
-                    ptx::pin(s[r / 2][j][2 * (r % 2) + 1]);
+                    ptx::optimizer_barrier(s[r / 2][j][2 * (r % 2)]);
+                    ptx::optimizer_barrier(s[r / 2][j][2 * (r % 2) + 1]);
                 }
                 float x = ptx::max(s[r / 2][0][2 * (r % 2)], s[r / 2][0][2 * (r % 2) + 1]);
                 QUATT_UNROLL
@@ -267,7 +267,8 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
                 }
                 if constexpr (!C::kIsPacked) {
                     u32 at = u32(n);
-                    ptx::pin(at);  // NOTE: or its masks are prepared on the common path
+                    ptx::optimizer_barrier(
+                        at);  // NOTE: or its masks are prepared on the common path
                     set_scale();
                     score(i32(at));  // its registers have gone to P
                 }
@@ -293,10 +294,10 @@ QUATT_KERNEL(C::kThreads) attention(const Params<C> p) {
 
         // ---------------------------------------------------------------- results
         // NOTE: read again, so that what only the results need takes no registers in the loop.
-        const worklist::Segment to = worklist::load_segment(p.list.segments, segment);
+        const worklist::SegmentEntry to = worklist::load_segment(p.list.segments, segment);
         u32 column = t;
         if constexpr (C::kIsPacked) {
-            ptx::pin(column);  // or the channels' numbers take registers in all loops
+            ptx::optimizer_barrier(column);  // or the channels' numbers take registers in all loops
         }
         const i64 scales_at = (i64(segment) * (p.heads_q / p.heads_per_group) + kv_head) * C::kDim;
         QUATT_UNROLL

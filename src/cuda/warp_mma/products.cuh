@@ -32,7 +32,7 @@ struct Products<C, true> {
     u32 k_lanes[C::kKSteps / 2], v_row;
 
     template <class RowOf>
-    QUATT_DEV Products(const schedule::AttendParams& p, const worklist::Segment& segment,
+    QUATT_DEV Products(const schedule::AttendParams& p, const worklist::SegmentEntry& segment,
                        u32 segment_index, u32 head, ptx::Shared, RowOf&& row_of) {
         const u32 lane = ptx::lane_id(), t = lane % 4;
         const i64 q_at = (i64(head) * p.packed.q_tiles +
@@ -45,7 +45,7 @@ struct Products<C, true> {
             // takes registers in the loop over tiles, which sm_120 does not have.
             const i64 codes = is_real ? q_at + i64(row_of(r)) * C::kDim + 4 * t : 0;
             u32 row_in_8 = lane / 4;
-            ptx::pin(row_in_8);
+            ptx::optimizer_barrier(row_in_8);
             QUATT_UNROLL
             for (u32 s = 0; s < C::kKSteps; s++) {
                 QUATT_UNROLL
@@ -67,9 +67,9 @@ struct Products<C, true> {
         // NOTE: pinned, or the compiler computes them anew in each tile.
         QUATT_UNROLL
         for (u32& x : k_lanes) {
-            ptx::pin(x);
+            ptx::optimizer_barrier(x);
         }
-        ptx::pin(v_row);
+        ptx::optimizer_barrier(v_row);
     }
 
     QUATT_DEV void qk(float (&s)[1][C::kScoreTiles][4], ptx::Shared k) const {
@@ -104,7 +104,7 @@ struct Products<C, false> {
     u32 q_lane, k_lane, v_lane;  // this lane's row of the first ldmatrix
 
     template <class RowOf>
-    QUATT_DEV Products(const schedule::AttendParams& p, const worklist::Segment& segment, u32,
+    QUATT_DEV Products(const schedule::AttendParams& p, const worklist::SegmentEntry& segment, u32,
                        u32 head, ptx::Shared shared, RowOf&& row_of)
         : q_shared(
               shared.sub(offsetof(SharedPlan<C>, q), C::kSharedQ ? C::kRows * C::kPitch : 16)) {

@@ -5,7 +5,7 @@
 
 namespace quatt::warp_mma {
 
-inline constexpr schedule::Row kRow = {
+inline constexpr schedule::ScheduleRow kRow = {
     .name = "warp_mma",
     .compute = "9.0 12.0 12.1",
     .recipes = "bf16 f16 fp8",

@@ -161,7 +161,7 @@ template <class C>
 }
 
 template <class C>
-struct Params : schedule::AttendParams {
+struct WgmmaParams : schedule::AttendParams {
     typename C::Walk::Params walk;
     typename C::Modifier::Params modifier;
 };

@@ -41,7 +41,7 @@ struct SlowTiles {
 };
 
 template <class C>
-QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
+QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id(),
               group = warp / 4;
     const SharedViews<C> shared{ptx::dynamic_shared(sizeof(SharedPlan<C>))};
@@ -60,14 +60,14 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
     ptx::grid_wait();  // the packed operands are there
 
     if (group == C::kGroups) {
-        ptx::fewer_registers<C::kProducerRegisters>();
+        ptx::setmaxnreg_dec<C::kProducerRegisters>();
         if (thread == C::kGroups * C::kGroupThreads) {
             produce<C>(p, shared);
         }
         return;
     }
 
-    ptx::more_registers<C::kConsumerRegisters>();
+    ptx::setmaxnreg_inc<C::kConsumerRegisters>();
     const u32 g = lane / 4, t = lane % 4;
     // NOTE: each warp lets go for itself. Nothing says that its wait for a wgmma covers the other
     // three warps of the group, and one of them may fall behind by a slow tile.
@@ -146,8 +146,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
         const auto scale_out = [&](u32 r, float f) {
             QUATT_UNROLL
             for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
-                ptx::pin(o[4 * n + 2 * r]);
-                ptx::pin(o[4 * n + 2 * r + 1]);
+                ptx::optimizer_barrier(o[4 * n + 2 * r]);
+                ptx::optimizer_barrier(o[4 * n + 2 * r + 1]);
                 o[4 * n + 2 * r] *= f;
                 o[4 * n + 2 * r + 1] *= f;
             }
@@ -199,8 +199,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
                 float top[4];
                 QUATT_UNROLL
                 for (u32 n = 0; n < C::kKeys / 8; n++) {
-                    ptx::pin(s[4 * n + 2 * r]);
-                    ptx::pin(s[4 * n + 2 * r + 1]);
+                    ptx::optimizer_barrier(s[4 * n + 2 * r]);
+                    ptx::optimizer_barrier(s[4 * n + 2 * r + 1]);
                     const float x = ptx::max(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]);
                     top[n % 4] = n < 4 ? x : ptx::max(top[n % 4], x);
                 }
@@ -399,7 +399,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const Params<C> p) {
             next_stage();
             QUATT_UNROLL
             for (u32 i = 0; i < C::kOutRegisters; i++) {
-                ptx::pin(o[i]);
+                ptx::optimizer_barrier(o[i]);
             }
         }
 

@@ -14,7 +14,7 @@ inline namespace QUATT_ABI {
 template <class C>
 void attend(launch::Launcher& launcher, const schedule::AttendParams& params, u32 multiprocessors) {
     launcher.run<attention<C>>("attention", {multiprocessors}, C::kThreads, sizeof(SharedPlan<C>),
-                               Params<C>{params, {}, {}});
+                               WgmmaParams<C>{params, {}, {}});
 }
 
 // Every instance that the library has, in order of preference; a file of inst/ compiles each.

@@ -9,7 +9,7 @@ namespace quatt::wgmma {
 inline namespace QUATT_ABI {
 
 template <class C>
-QUATT_DEV void produce(const Params<C>& p, const SharedViews<C>& shared) {
+QUATT_DEV void produce(const WgmmaParams<C>& p, const SharedViews<C>& shared) {
     u32 used = 0;  // pairs of tiles since the start of the block, over all items
     u32 next = ptx::atomic_add(p.list.words, worklist::kNextItem, 1u);
     QUATT_NO_UNROLL

@@ -32,7 +32,7 @@ struct PromotedAccumulator {
                            const float (&offset)[2]) {
         QUATT_UNROLL
         for (u32 i = 0; i < C::kOutRegisters; i++) {
-            ptx::pin(o[i]);
+            ptx::optimizer_barrier(o[i]);
         }
         if (!is_there) {
             reuse();

@@ -5,7 +5,7 @@
 
 namespace quatt::wgmma {
 
-inline constexpr schedule::Row kRow = {
+inline constexpr schedule::ScheduleRow kRow = {
     .name = "wgmma",
     .compute = "9.0",
     .recipes = "fp8",
@@ -15,7 +15,7 @@ inline constexpr schedule::Row kRow = {
     .rows_per_item = 192,
     .accumulator = QUATT_ACCUMULATOR_HOPPER,
     // A warpgroup's accumulators and its products under way have no counterpart elsewhere.
-    .not_emulated = "wgmma cannot be emulated on another GPU; simt:sm_90a runs it on the CPU",
+    .not_on_emu = "wgmma cannot be emulated on another GPU; simt:sm_90a runs it on the CPU",
 };
 
 }  // namespace quatt::wgmma

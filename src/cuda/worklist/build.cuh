@@ -12,7 +12,7 @@ inline namespace QUATT_ABI {
 using ptx::i32;
 using ptx::i64;
 using ptx::u32;
-using worklist::Segment;
+using worklist::SegmentEntry;
 
 inline constexpr u32 kBuildThreads = 256, kBuildWarps = kBuildThreads / 32;
 inline constexpr u32 kSortedSegments =
@@ -115,7 +115,7 @@ QUATT_KERNEL(kBuildThreads) build_worklist(const BuildParams p) {
             q_len = ok ? q_len : 0;
             k_len = ok ? n : 0;
         }
-        Segment g{};
+        SegmentEntry g{};
         g.q = p.q_origin + (p.is_packed ? q * p.q_token : s * p.q_batch);
         g.k = p.k_origin + (p.is_packed ? k * p.k_token : s * p.k_batch);
         g.v = p.v_origin + (p.is_packed ? k * p.v_token : s * p.v_batch);

@@ -9,8 +9,8 @@ inline namespace QUATT_ABI {
 
 struct Item {
     u32 segment, head;
-    u32 row_tile;   // which rows, in tiles of rows_per_item
-    Segment where;  // the segment's entry of the table
+    u32 row_tile;        // which rows, in tiles of rows_per_item
+    SegmentEntry where;  // the segment's entry of the table
 };
 
 // `item` is below the list's count. A head's row tiles come last first: under a causal mask these

@@ -17,7 +17,7 @@ using ptx::u8;
 
 // One segment of a packed stream, or one batch item. Offsets are in elements, of token 0 and head 0
 // of the segment.
-struct Segment {
+struct SegmentEntry {
     i64 q, k, v, out, lse;
     i32 q_len, k_len;  // 0 where the lengths given were invalid
     i32 q_row;         // first row in [Hq, q_rows]
@@ -25,7 +25,7 @@ struct Segment {
     i32 stat_tile;     // first tile of 128 keys, likewise
     i32 unused;
 };
-static_assert(sizeof(Segment) == kSegmentBytes);
+static_assert(sizeof(SegmentEntry) == kSegmentBytes);
 
 // Of a problem.
 struct WorkList {
@@ -39,17 +39,17 @@ struct SegmentPieces {
     U32x4 piece[4];
 };
 
-[[nodiscard]] QUATT_DEV Segment load_segment(ptx::Global<const U32x4> table, i64 s,
-                                             ptx::Site site = ptx::Site::current()) {
+[[nodiscard]] QUATT_DEV SegmentEntry load_segment(ptx::Global<const U32x4> table, i64 s,
+                                                  ptx::Site site = ptx::Site::current()) {
     SegmentPieces p;
     QUATT_UNROLL
     for (u32 i = 0; i < 4; i++) {
         p.piece[i] = table.load(4 * s + i, site);
     }
-    return formats::bit_cast<Segment>(p);
+    return formats::bit_cast<SegmentEntry>(p);
 }
 
-QUATT_DEV void store_segment(ptx::Global<U32x4> table, i64 s, const Segment& value,
+QUATT_DEV void store_segment(ptx::Global<U32x4> table, i64 s, const SegmentEntry& value,
                              ptx::Site site = ptx::Site::current()) {
     const auto p = formats::bit_cast<SegmentPieces>(value);
     QUATT_UNROLL

@@ -1,5 +1,5 @@
 // The quantisers of recipe fp8 against the canonical one: same codes, scales and means.
-#include "prep/problem.hpp"
+#include "quantize/problem.hpp"
 #include "simt/seeds.hpp"
 
 namespace quatt::test {
@@ -9,7 +9,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 void check(const Problem& p, const RunOptions& o = {}) {
-    SCOPED_TRACE(to_string(p.shape) + (o.wide && p.is_wide() ? " wide" : " narrow"));
+    SCOPED_TRACE(to_string(p.shape) + (o.wide && p.is_aligned16() ? " wide" : " narrow"));
     const Packed got = run(p, o);
     const Expected expected(p, got, o);
     expected.compare();
@@ -24,7 +24,7 @@ TEST(Fp8, EveryLayoutAndHeadSize) {
             s.q_lens = {70, 1, 0, 130};
             s.k_lens = {65, 1, 140, 0};
             const Problem p(s, Normals(seed));
-            EXPECT_EQ(p.is_wide(), layout != Layout::kNarrow);
+            EXPECT_EQ(p.is_aligned16(), layout != Layout::kNarrow);
             check(p, {.simt = {.seed = seed}});
             seed++;
         }
@@ -81,7 +81,7 @@ TEST(Fp8, SameBitsAtEverySeedAndForBothWaysToRead) {
     s.q_lens = {130, 0, 3};
     s.k_lens = {131, 1, 70};
     const Problem p(s, Normals(5));
-    ASSERT_TRUE(p.is_wide());
+    ASSERT_TRUE(p.is_aligned16());
     const Packed first = run(p);
     EXPECT_TRUE(run(p, {.wide = false}) == first);
     for (std::uint64_t seed = 0; seed < (seeds() + 1) / 2; seed++)
@@ -134,7 +134,7 @@ TEST(Fp8, ASegmentGivesTheBitsThatItGivesAlone) {
         return std::memcmp(x.data() + i, y.data() + j, static_cast<std::size_t>(n) * sizeof x[0]) ==
                0;
     };
-    const worklist::Segment& g = together.segments[1];
+    const worklist::SegmentEntry& g = together.segments[1];
     EXPECT_TRUE(same(a.k_mean, 64, b.k_mean, 0, 64));
     EXPECT_TRUE(same(a.v_mean, 64, b.v_mean, 0, 64));
     EXPECT_TRUE(same(a.v_scale, 64, b.v_scale, 0, 64));

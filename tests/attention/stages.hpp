@@ -29,8 +29,8 @@ struct Outcome {
 };
 
 // `attend`: an instance with a planted fault; null for the kernel itself.
-[[nodiscard]] inline Outcome run_chain(Case& c, const char* recipe, const Run& run = {},
-                                       schedule::Attend attend = nullptr) {
+[[nodiscard]] inline Outcome run_stages(Case& c, const char* recipe, const Run& run = {},
+                                        schedule::Attend attend = nullptr) {
     const char* on = run.device != nullptr ? run.device : device();
     const Problem p = c.problem({on, recipe, kernel()});
     const core::Shape shape = core::shape_of(p);
@@ -74,8 +74,8 @@ inline void expect_wrong(schedule::Attend attend, const char* recipe, Case& c,
     const auto close = [&](const Outcome& o) {
         return agree(o.results, want, c, recipe, {.largest_t = largest_t});
     };
-    EXPECT_TRUE(close(run_chain(c, recipe)));
-    const Outcome mutant = run_chain(c, recipe, {}, attend);
+    EXPECT_TRUE(close(run_stages(c, recipe)));
+    const Outcome mutant = run_stages(c, recipe, {}, attend);
     EXPECT_FALSE(mutant.report.ok() && close(mutant)) << recipe;
 }
 

@@ -1,4 +1,4 @@
 #define QUATT_EMULATE_AMX
-#include "cpu/emulated_levels.hpp"
+#include "cpu/software_levels.hpp"
 #define QUATT_LEVEL kEmulatedAmxKernels
 #include "cpu/level_kernels.hpp"

@@ -10,7 +10,7 @@
 
 namespace quatt::cpu {
 namespace {
-namespace emulated {
+namespace software {
 
 // ---------------------------------------------------------------------------------------------
 // AVX512-FP16
@@ -194,6 +194,6 @@ QUATT_INLINE void tile_dot_bf16(int c, int a, int b) {
     }
 }
 
-}  // namespace emulated
+}  // namespace software
 }  // namespace
 }  // namespace quatt::cpu

@@ -32,14 +32,14 @@ std::vector<quatt_recipe> laws() {
     }
     // Other constants than the usual ones, so that none of them stands in the code as a number.
     quatt_recipe r = *find_recipe("fp8");
-    r.p_exponent = 4;
+    r.exponent_bias = 4;
     r.overflow_code = 0x70;
-    r.look_rise = 3;
-    r.fall_limit = 11;
+    r.refresh_rise = 3;
+    r.max_drop = 11;
     all.push_back(r);
     r = *find_recipe("nvfp4");
     r.overflow_code = 0x60;
-    r.looks = 0;
+    r.refreshes = 0;
     all.push_back(r);
     return all;
 }
@@ -150,7 +150,7 @@ Sequence random_sequence(Random& random) {
 
 // Counts, so that a test can say that it met what it is about.
 struct Seen {
-    int tiles = 0, doubtful = 0, looks = 0, falls = 0, limited_falls = 0, overflows = 0;
+    int tiles = 0, doubtful = 0, refreshes = 0, drops = 0, limited_drops = 0, overflows = 0;
 };
 
 // Sum of n fp32 terms in four chains: each term passes through n/4 + 2 roundings at most, and has 3
@@ -167,14 +167,14 @@ double p_error(double t, double m, int w) {
 
 // P of key j as it should be: the nearest number of its format. Where the exact number is within
 // `error` of the border between two, either.
-bool rounded_right(const quatt_recipe& r, const oracle::LawTile& want, std::size_t j, double p,
+bool rounded_right(const quatt_recipe& r, const oracle::LazyTile& want, std::size_t j, double p,
                    double error) {
-    const double x = want.exact[j], law = want.p[j];
+    const double x = want.exact[j], nearest = want.p[j];
     const auto on = [&](const oracle::Grid& g) {
         return std::fmod(p, oracle::spacing(g, p)) == 0 &&
                std::fabs(p - x) <= oracle::spacing(g, x) / 2 + error;
     };
-    if (std::isnan(law)) {
+    if (std::isnan(nearest)) {
         return std::isnan(p);
     }
     switch (r.p_format) {
@@ -186,16 +186,16 @@ bool rounded_right(const quatt_recipe& r, const oracle::LawTile& want, std::size
             return on(oracle::kF16);
         case QUATT_FORMAT_E4M3:
             return on(oracle::kE4m3);
-        // The group's scale decides, so it is the law's code, or one that is as near.
+        // The group's scale decides, so it is the rule's code, or one that is as near.
         default:
-            return std::fabs(p - law) <= law * 1e-6 ||
-                   std::fabs(std::fabs(p - x) - std::fabs(law - x)) <= 1e-5 * x;
+            return std::fabs(p - nearest) <= nearest * 1e-6 ||
+                   std::fabs(std::fabs(p - x) - std::fabs(nearest - x)) <= 1e-5 * x;
     }
 }
 
 testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& s, Seen& seen) {
     RowState row;
-    oracle::LawRow law(r);
+    oracle::LazyRow rule(r);
     std::vector<float> p(static_cast<std::size_t>(s.tile));
     double l = 0, top = -oracle::kInf, total = 0;  // total: sum of 2^(t - top), in fp64
     const auto fail = [&](std::size_t i) {
@@ -215,20 +215,20 @@ testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& 
         const float before = row.m;
         const TileOutcome got =
             softmax_tile(softmax_policy(r), row, s.interval[i], t.data(), s.tile, p.data());
-        const oracle::LawTile want = law.meet(s.interval[i], exact_t);
+        const oracle::LazyTile want = rule.take_tile(s.interval[i], exact_t);
         l = l * static_cast<double>(got.update.rescale) + static_cast<double>(got.sum);
         seen.tiles++;
-        seen.looks += got.update.refreshed;
-        seen.falls += got.update.dropped;
+        seen.refreshes += got.update.refreshed;
+        seen.drops += got.update.dropped;
         seen.overflows += got.update.overflowed;
-        seen.limited_falls +=
-            got.update.dropped && row.m == row.highest - static_cast<float>(r.fall_limit);
+        seen.limited_drops +=
+            got.update.dropped && row.m == row.highest - static_cast<float>(r.max_drop);
 
         // Whatever the scores.
         if (row.m != std::floor(row.m)) {
             return fail(i) << "m is " << row.m << ", no integer";
         }
-        if (row.highest - row.m > static_cast<float>(r.fall_limit) || row.m > row.highest) {
+        if (row.highest - row.m > static_cast<float>(r.max_drop) || row.m > row.highest) {
             return fail(i) << "m is " << row.m << " below a highest of " << row.highest;
         }
         if (static_cast<double>(got.update.rescale) !=
@@ -238,26 +238,26 @@ testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& 
             return fail(i) << "factor " << got.update.rescale << " for m from " << before << " to "
                            << row.m;
         }
-        if (r.looks == 0 && (got.update.refreshed || got.update.dropped || row.m < before)) {
-            return fail(i) << "looked or fell";
+        if (r.refreshes == 0 && (got.update.refreshed || got.update.dropped || row.m < before)) {
+            return fail(i) << "refreshed or fell";
         }
 
         if (want.doubtful) {
             seen.doubtful++;
-            law.follow(static_cast<double>(row.m), static_cast<double>(row.highest),
-                       row.wants_refresh);
+            rule.follow(static_cast<double>(row.m), static_cast<double>(row.highest),
+                        row.wants_refresh);
             continue;
         }
-        if (static_cast<double>(row.m) != law.m || got.update.refreshed != want.looked ||
+        if (static_cast<double>(row.m) != rule.m || got.update.refreshed != want.refreshed ||
             got.update.dropped != want.fell || got.update.overflowed != want.overflow) {
-            return fail(i) << "m " << row.m << ", looked " << got.update.refreshed << ", fell "
+            return fail(i) << "m " << row.m << ", refreshed " << got.update.refreshed << ", fell "
                            << got.update.dropped << ", overflow " << got.update.overflowed
-                           << "; the law says " << law.m << ", " << want.looked << ", " << want.fell
-                           << ", " << want.overflow;
+                           << "; the rule says " << rule.m << ", " << want.refreshed << ", "
+                           << want.fell << ", " << want.overflow;
         }
         double sum_slack = want.sum * sum_error(t.size()) + 1e-40;
         for (std::size_t j = 0; j < t.size(); j++) {
-            sum_slack += want.exact[j] * p_error(exact_t[j], law.m, r.p_exponent);
+            sum_slack += want.exact[j] * p_error(exact_t[j], rule.m, r.exponent_bias);
         }
         if (std::isnan(want.sum) != std::isnan(got.sum) ||
             std::fabs(static_cast<double>(got.sum) - want.sum) > sum_slack) {
@@ -266,16 +266,16 @@ testing::AssertionResult follows_the_law(const quatt_recipe& r, const Sequence& 
         for (std::size_t j = 0; j < t.size(); j++) {
             const bool right =
                 rounded_right(r, want, j, static_cast<double>(p[j]),
-                              want.exact[j] * p_error(exact_t[j], law.m, r.p_exponent));
+                              want.exact[j] * p_error(exact_t[j], rule.m, r.exponent_bias));
             if (!right) {
                 return fail(i) << "P of key " << j << " is " << p[j] << " for " << want.exact[j]
-                               << "; the law says " << want.p[j];
+                               << "; the rule says " << want.p[j];
             }
         }
     }
     // Nothing is lost: l under m is the sum of 2^t, unless the row has no key. Each tile adds the
     // rounding of its sum.
-    const double lse = std::log2(l) + static_cast<double>(row.m) - r.p_exponent,
+    const double lse = std::log2(l) + static_cast<double>(row.m) - r.exponent_bias,
                  want = std::log2(total) + top;
     if (total == 0          ? l != 0
         : std::isnan(total) ? !std::isnan(l)
@@ -296,9 +296,9 @@ TEST(Law, RandomAndAdversarialRows) {
         EXPECT_LE(seen.doubtful, seen.tiles / 100 + 2) << name_of(r);
         if (support::test_scale() == 1) {
             EXPECT_GT(seen.overflows, 100) << name_of(r);
-            EXPECT_EQ(seen.looks > 100, r.looks != 0) << name_of(r);
-            EXPECT_EQ(seen.falls > 20, r.looks != 0) << name_of(r);
-            EXPECT_EQ(seen.limited_falls > 5, r.looks != 0) << name_of(r);
+            EXPECT_EQ(seen.refreshes > 100, r.refreshes != 0) << name_of(r);
+            EXPECT_EQ(seen.drops > 20, r.refreshes != 0) << name_of(r);
+            EXPECT_EQ(seen.limited_drops > 5, r.refreshes != 0) << name_of(r);
         }
     }
 }
@@ -365,7 +365,7 @@ struct Walk {
     std::vector<float> p = std::vector<float>(64);
 
     explicit Walk(const char* name) : r(*find_recipe(name)) {}
-    TileOutcome meet(std::int64_t interval, float level, float top) {
+    TileOutcome take_tile(std::int64_t interval, float level, float top) {
         std::vector<float> t(64, level);
         t[13] = top;
         return softmax_tile(softmax_policy(r), row, interval, t.data(), 64, p.data());
@@ -374,96 +374,97 @@ struct Walk {
 
 TEST(Law, FirstTileTakesItsCeiling) {
     Walk w("fp8");
-    const TileOutcome x = w.meet(0, 1, 3.25f);
+    const TileOutcome x = w.take_tile(0, 1, 3.25f);
     EXPECT_EQ(w.row.m, 4.0f);
     EXPECT_TRUE(x.update.refreshed && !x.update.overflowed);
     EXPECT_EQ(w.p[13], oracle::nearest(oracle::kE4m3, std::exp2(3.25 - 4 + 6)));
-    // The first tile raised m by far more than 8, so the second looks too; the third does not.
-    EXPECT_TRUE(w.meet(0, 1, 3).update.refreshed);
-    EXPECT_FALSE(w.meet(0, 1, 3).update.refreshed);
-    EXPECT_TRUE(w.meet(1, 1, 3).update.refreshed) << "first tile met of an interval";
+    // The first tile raised m by far more than 8, so the second refreshes too; the third does not.
+    EXPECT_TRUE(w.take_tile(0, 1, 3).update.refreshed);
+    EXPECT_FALSE(w.take_tile(0, 1, 3).update.refreshed);
+    EXPECT_TRUE(w.take_tile(1, 1, 3).update.refreshed) << "first tile met of an interval";
 }
 
 TEST(Law, OverflowIsTheCodeAndNotTheMaximum) {
     // 432 = 2^8.7549 is the middle of the codes 0x7D (416) and 0x7E (448), and ties go to the even
-    // one. The first two tiles look.
+    // one. The first two tiles refresh.
     const auto met_twice = [](const char* name) {
         Walk walk(name);
-        (void)walk.meet(0, 0, 0);
-        (void)walk.meet(0, 0, 0);
+        (void)walk.take_tile(0, 0, 0);
+        (void)walk.take_tile(0, 0, 0);
         return walk;
     };
     Walk w = met_twice("fp8");
-    EXPECT_FALSE(w.meet(0, 0, 2.7547f).update.overflowed);
+    EXPECT_FALSE(w.take_tile(0, 0, 2.7547f).update.overflowed);
     EXPECT_EQ(w.row.m, 0.0f) << "rows without overflow keep m";
-    EXPECT_TRUE(w.meet(0, 0, 2.7551f).update.overflowed);
+    EXPECT_TRUE(w.take_tile(0, 0, 2.7551f).update.overflowed);
     EXPECT_EQ(w.row.m, 3.0f);
     // fp4: 16 keys' scale amax / 6 reaches 448 from 432 on, amax 2592 = 2^11.3399.
     Walk v = met_twice("nvfp4");
-    EXPECT_FALSE(v.meet(0, 0, 3.3397f).update.overflowed);
-    EXPECT_TRUE(v.meet(0, 0, 3.3401f).update.overflowed);
+    EXPECT_FALSE(v.take_tile(0, 0, 3.3397f).update.overflowed);
+    EXPECT_TRUE(v.take_tile(0, 0, 3.3401f).update.overflowed);
     EXPECT_EQ(v.row.m, 4.0f);
     // f16: p of 2^15, at w = 8.
     Walk h = met_twice("f16");
-    EXPECT_FALSE(h.meet(0, 0, 6.9999f).update.overflowed);
-    EXPECT_TRUE(h.meet(0, 0, 7).update.overflowed);
+    EXPECT_FALSE(h.take_tile(0, 0, 6.9999f).update.overflowed);
+    EXPECT_TRUE(h.take_tile(0, 0, 7).update.overflowed);
     EXPECT_EQ(h.row.m, 7.0f);
     // bf16: a row sum of 2^64.
     Walk b = met_twice("bf16");
-    EXPECT_FALSE(b.meet(0, 0, 63.9f).update.overflowed);
-    EXPECT_TRUE(b.meet(0, 58, 58).update.overflowed) << "64 keys of 2^58";
+    EXPECT_FALSE(b.take_tile(0, 0, 63.9f).update.overflowed);
+    EXPECT_TRUE(b.take_tile(0, 58, 58).update.overflowed) << "64 keys of 2^58";
     EXPECT_EQ(b.row.m, 58.0f);
 }
 
 TEST(Law, LooksLowerAReferenceThatIsEightTooHigh) {
     Walk w("fp8");
-    (void)w.meet(5, 100, 100);
-    (void)w.meet(5, 99, 99);
-    EXPECT_FALSE(w.meet(5, 80, 80).update.refreshed) << "no look within an interval";
+    (void)w.take_tile(5, 100, 100);
+    (void)w.take_tile(5, 99, 99);
+    EXPECT_FALSE(w.take_tile(5, 80, 80).update.refreshed) << "no refresh within an interval";
     EXPECT_EQ(w.row.m, 100.0f);
-    EXPECT_FALSE(w.meet(4, 92.5f, 92.5f).update.dropped) << "ceil 93 > 92";
-    TileOutcome x = w.meet(3, 91.5f, 91.5f);  // ceil 92 <= 100 - 8
+    EXPECT_FALSE(w.take_tile(4, 92.5f, 92.5f).update.dropped) << "ceil 93 > 92";
+    TileOutcome x = w.take_tile(3, 91.5f, 91.5f);  // ceil 92 <= 100 - 8
     EXPECT_TRUE(x.update.dropped);
     EXPECT_EQ(w.row.m, 92.0f);
     EXPECT_EQ(x.update.rescale, 256.0f);
-    x = w.meet(2, -1000, -1000);
+    x = w.take_tile(2, -1000, -1000);
     EXPECT_EQ(w.row.m, 60.0f) << "40 below the highest so far, not below the last";
     EXPECT_EQ(x.update.rescale, 0x1p32f);
-    EXPECT_FALSE(w.meet(1, -1000, -1000).update.dropped && w.row.m < 60);
-    // A rise by 8 or more: the next tile looks, and falls back when the rise was a single key's.
-    x = w.meet(1, 60, 90.5f);
+    EXPECT_FALSE(w.take_tile(1, -1000, -1000).update.dropped && w.row.m < 60);
+    // A rise by 8 or more: the next tile refreshes, and falls back when the rise was a single
+    // key's.
+    x = w.take_tile(1, 60, 90.5f);
     EXPECT_EQ(w.row.m, 91.0f);
     EXPECT_EQ(x.update.rescale, 0x1p-31f);
-    x = w.meet(1, 60, 60);
+    x = w.take_tile(1, 60, 60);
     EXPECT_TRUE(x.update.refreshed && x.update.dropped);
     EXPECT_EQ(w.row.m, 60.0f);
     // A rise by less than 8 asks for nothing.
-    (void)w.meet(1, 60, 66.5f);
+    (void)w.take_tile(1, 60, 66.5f);
     EXPECT_EQ(w.row.m, 67.0f);
-    EXPECT_FALSE(w.meet(1, 60, 50).update.refreshed);
+    EXPECT_FALSE(w.take_tile(1, 60, 50).update.refreshed);
 }
 
 // So that the second tile, and the first of each interval, leave few overflows for the others.
 TEST(Law, LooksRaiseTheReferenceToTheirCeiling) {
     Walk w("fp8");
-    (void)w.meet(5, 0, 0);
-    TileOutcome x = w.meet(5, 0, 1.5f);  // far from an overflow
+    (void)w.take_tile(5, 0, 0);
+    TileOutcome x = w.take_tile(5, 0, 1.5f);  // far from an overflow
     EXPECT_TRUE(x.update.refreshed && !x.update.overflowed);
     EXPECT_EQ(w.row.m, 2.0f);
     EXPECT_EQ(x.update.rescale, .25f);
-    EXPECT_FALSE(w.meet(5, 0, 3.5f).update.refreshed);
-    EXPECT_EQ(w.row.m, 2.0f) << "no look, no overflow";
-    x = w.meet(4, 0, 3.5f);
+    EXPECT_FALSE(w.take_tile(5, 0, 3.5f).update.refreshed);
+    EXPECT_EQ(w.row.m, 2.0f) << "no refresh, no overflow";
+    x = w.take_tile(4, 0, 3.5f);
     EXPECT_TRUE(x.update.refreshed && !x.update.overflowed && !x.update.dropped);
     EXPECT_EQ(w.row.m, 4.0f);
     EXPECT_EQ(w.row.highest, 4.0f);
-    EXPECT_FALSE(w.meet(4, 0, 0).update.refreshed) << "a rise by 2 asks for no look";
-    x = w.meet(3, 0, 12);
+    EXPECT_FALSE(w.take_tile(4, 0, 0).update.refreshed) << "a rise by 2 asks for no refresh";
+    x = w.take_tile(3, 0, 12);
     EXPECT_TRUE(x.update.refreshed && !x.update.overflowed);
-    EXPECT_TRUE(w.meet(3, 0, 12).update.refreshed) << "a rise by 8 does, in a look too";
+    EXPECT_TRUE(w.take_tile(3, 0, 12).update.refreshed) << "a rise by 8 does, in a refresh too";
 }
 
-// Fully masked tiles say nothing: not in a look, not about the highest.
+// Fully masked tiles say nothing: not in a refresh, not about the highest.
 TEST(Law, MaskedTilesMoveNothing) {
     for (const quatt_recipe& r : laws()) {
         const std::vector<float> masked(64, -kInf), scores(64, 5.0f);
@@ -498,7 +499,7 @@ TEST(Law, ScoresOfAnySize) {
             const auto expect_all = [&](const char* tile) {
                 EXPECT_EQ(row.m, std::ceil(level)) << name_of(r) << ", " << tile;
                 // P has 3 fraction bits at least.
-                const double want = std::exp2(static_cast<double>(level - row.m) + r.p_exponent);
+                const double want = std::exp2(static_cast<double>(level - row.m) + r.exponent_bias);
                 EXPECT_NEAR(static_cast<double>(p[0]), want, want / 16) << level << ", " << tile;
                 EXPECT_EQ(p[0], p[63]) << level << ", " << tile;
                 EXPECT_NEAR(static_cast<double>(x.sum), 63 * want, 1e-4 * want)
@@ -532,7 +533,7 @@ TEST(Law, TheFirstKeyIsMetWheneverItComes) {
         }
         const TileOutcome x = softmax_tile(policy, row, 0, t.data(), 64, p.data());
         EXPECT_EQ(row.m, -2e30f) << name_of(r);
-        EXPECT_EQ(x.sum, std::ldexp(1.0f, r.p_exponent));
+        EXPECT_EQ(x.sum, std::ldexp(1.0f, r.exponent_bias));
     }
 }
 
@@ -544,7 +545,7 @@ TEST(Law, Bf16NeverFallsAndNeverOverflows) {
     Random random(3);
     for (int i = 0; i < 2000; i++) {
         const float level = static_cast<float>(random.uniform(-500, 500));
-        const TileOutcome x = w.meet(i, level, level);
+        const TileOutcome x = w.take_tile(i, level, level);
         EXPECT_GE(w.row.m, highest);
         EXPECT_TRUE(x.sum < 0x1p64f);
         highest = w.row.m;

@@ -1,4 +1,4 @@
-#include "cpu/emulated_levels.hpp"
+#include "cpu/software_levels.hpp"
 
 #include <array>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array kLevels = {
     cpu::Level{
-        .kernel = "cpu_avx512_fp16_emulated",
+        .kernel = "cpu_avx512_fp16_software",
         .needs = "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI",
         .kernels = &cpu::kEmulatedAvx512Fp16Kernels,
         .int8 = true,
@@ -24,7 +24,7 @@ constexpr std::array kLevels = {
         .supported = cpu::has_avx512_vnni,
     },
     cpu::Level{
-        .kernel = "cpu_amx_emulated",
+        .kernel = "cpu_amx_software",
         .needs = "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VNNI AVX512BF16",
         .kernels = &cpu::kEmulatedAmxKernels,
         .int8 = true,
@@ -51,7 +51,7 @@ std::unique_ptr<core::Plan> plan_on(const cpu::Level& level, const quatt_problem
 
 }  // namespace
 
-const cpu::Level* emulated_level(const char* name) {
+const cpu::Level* software_level(const char* name) {
     for (const cpu::Level& level : kLevels) {
         if (std::strcmp(level.kernel, name) == 0) {
             return &level;

@@ -1,4 +1,4 @@
-// The law of the softmax reference (docs/recipes.md) on data made to provoke it: equal to the
+// Lazy softmax (docs/recipes.md) on data made to provoke it: equal to the
 // emulation, LSE included, where fp64 would not show a fault.
 #include <gtest/gtest.h>
 
@@ -110,7 +110,7 @@ void check_light(Case& c, const char* recipe, const Profile& p) {
         // Of the larger one: where all codes should be 0 and are not, that is all of it.
         errors.push_back(e > 0 ? std::sqrt(e / std::max(n, m)) : 0);
     }
-    // The median row: a fault of the law shows in all rows, since they follow one profile. A code
+    // The median row: a fault of the rule shows in all rows, since they follow one profile. A code
     // flips at a rate of some 2^-22 |t| times the codes an octave and moves one row by a sixteenth
     // of one key's part, which may be all that is left of it.
     std::nth_element(errors.begin(),
@@ -191,7 +191,7 @@ TEST_P(Law, JumpsOfAHundredAndTwenty) {
     }
 }
 
-// A rise of 8 asks for a look in the next tile; falls end 40 below the highest.
+// A rise of 8 asks for a refresh in the next tile; falls end 40 below the highest.
 TEST_P(Law, LooksAfterARiseAndTheLimitOfFalls) {
     for (const double spike : {7., 9., 20., 39., 41., 60., 100.}) {
         for (const std::int64_t width : {1, 64}) {
@@ -237,7 +237,8 @@ TEST_P(Law, LightKeys) {
                [=](std::int64_t j) { return j == 200 ? 0. : -depth; }, .5},
               12, 256);
     }
-    // The interval begins after tiles that are high and do not rise: only its look finds the fall.
+    // The interval begins after tiles that are high and do not rise: only its refresh finds the
+    // fall.
     for (const std::int64_t first_low : {2304, 2240, 2368}) {
         for (const double depth : {16.}) {
             check({"low from key " + std::to_string(first_low) + " on by " + std::to_string(depth),
@@ -247,7 +248,7 @@ TEST_P(Law, LightKeys) {
     }
 }
 
-// Intervals of 2304 keys begin with a look, counted from the segment's start.
+// Intervals of 2304 keys begin with a refresh, counted from the segment's start.
 TEST_P(Law, IntervalBorders) {
     int n = 0;
     for (const std::int64_t keys : {2303, 2304, 2305, 2368, 2369, 4609}) {

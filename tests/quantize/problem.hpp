@@ -1,5 +1,5 @@
-// A ragged problem in memory of any layout, the kernels of src/cuda/prep run on it by the executor,
-// and what the canonical quantiser makes of the same data.
+// A ragged problem in memory of any layout, the kernels of src/cuda/quantize run on it by the
+// executor, and what the canonical quantiser makes of the same data.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -72,9 +72,9 @@ struct Operand {
     [[nodiscard]] quantize::Input input() const {
         return {{memory->data() + base, static_cast<std::int64_t>(memory->size()) - base}, strides};
     }
-    [[nodiscard]] bool is_wide(std::int64_t channels) const {
-        return quantize::is_wide(reinterpret_cast<std::uintptr_t>(memory->data() + base), batch,
-                                 strides, channels);
+    [[nodiscard]] bool is_aligned16(std::int64_t channels) const {
+        return quantize::is_aligned16(reinterpret_cast<std::uintptr_t>(memory->data() + base),
+                                      batch, strides, channels);
     }
 };
 
@@ -131,7 +131,7 @@ public:
         for (std::size_t i = 0; i < segments.size(); i++) {
             const auto item = static_cast<std::int64_t>(i);
             if (is_dense) q = item * sq, k = item * sk;
-            worklist::Segment& g = segments[i];
+            worklist::SegmentEntry& g = segments[i];
             g = {};
             const auto offset = [&](const Operand& x, std::int64_t token) {
                 return is_dense ? item * x.batch : token * x.strides.token;
@@ -160,7 +160,7 @@ public:
 
     void build_table() {
         table.clear();
-        for (const worklist::Segment& g : segments) {
+        for (const worklist::SegmentEntry& g : segments) {
             const auto pieces = std::bit_cast<worklist::SegmentPieces>(g);
             table.insert(table.end(), pieces.piece, pieces.piece + 4);
         }
@@ -168,7 +168,7 @@ public:
     // As the plan has segments from `first` on whose lengths make no sense.
     void invalidate(std::size_t first) {
         for (std::size_t s = first; s < segments.size(); s++) {
-            worklist::Segment& g = segments[s];
+            worklist::SegmentEntry& g = segments[s];
             g.q_len = g.k_len = 0;
             g.q_row = static_cast<std::int32_t>(q_tokens);
             g.k_tile = static_cast<std::int32_t>(k_tokens / 64 + static_cast<std::int64_t>(s));
@@ -184,7 +184,7 @@ public:
         return shape.is_f16 ? F16::decode(c) : Bf16::decode(c);
     }
     [[nodiscard]] std::int64_t offset_of(int operand, std::size_t segment) const {
-        const worklist::Segment& g = segments[segment];
+        const worklist::SegmentEntry& g = segments[segment];
         return operand == 0 ? g.q : operand == 1 ? g.k : g.v;
     }
     [[nodiscard]] std::int64_t tokens_of(int operand, std::size_t segment) const {
@@ -204,14 +204,14 @@ public:
                 .token_stride = x.strides.token,
                 .channel_stride = x.strides.channel};
     }
-    [[nodiscard]] bool is_wide() const {
-        return operands[0].is_wide(shape.channels) && operands[1].is_wide(shape.channels) &&
-               operands[2].is_wide(shape.channels);
+    [[nodiscard]] bool is_aligned16() const {
+        return operands[0].is_aligned16(shape.channels) &&
+               operands[1].is_aligned16(shape.channels) && operands[2].is_aligned16(shape.channels);
     }
     [[nodiscard]] std::int64_t dim() const { return shape.channels <= 64 ? 64 : 128; }
 
     Shape shape;
-    std::vector<worklist::Segment> segments;
+    std::vector<worklist::SegmentEntry> segments;
     std::vector<ptx::U32x4> table;
     std::vector<std::uint16_t> memory[3];
     Operand operands[3];
@@ -295,15 +295,16 @@ struct RunOptions {
 };
 
 template <class Kernel>
-void launch(const char* name, const quantize::Launch& l, const simt::Options& o, Kernel kernel) {
+void launch(const char* name, const quantize::LaunchShape& l, const simt::Options& o,
+            Kernel kernel) {
     if (l.blocks == 0) return;
     const simt::Result result = simt::launch(
         {name, {static_cast<std::uint32_t>(l.blocks)}, {l.threads}, l.shared_bytes}, o, kernel);
     EXPECT_TRUE(result.ok()) << result.summary();
 }
 
-template <class Format, std::uint32_t Dim, bool Wide>
-void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
+template <class Format, std::uint32_t Dim, bool Aligned16>
+void run_stages(const Problem& p, Packed& w, const RunOptions& o) {
     const auto count = static_cast<std::uint32_t>(p.segments.size());
     const auto hq = static_cast<std::uint32_t>(p.shape.q_heads);
     const auto hkv = static_cast<std::uint32_t>(p.shape.kv_heads);
@@ -326,39 +327,39 @@ void run_chain(const Problem& p, Packed& w, const RunOptions& o) {
         q.k_mean = all_const(w.k_mean);
         q.lse_shift = all(w.lse_shift);
     }
-    const quantize::Launch q_launch =
+    const quantize::LaunchShape q_launch =
         quantize::pack_q_launch<Dim>(quantize::query_slots(w.q_rows, count), hq);
     const std::uint32_t q_blocks = o.lse_shift ? 0 : static_cast<std::uint32_t>(q_launch.blocks);
     const quantize::StatisticsParams statistics{
         table,        count,           hkv,      d, d, p.operands[1].input(), p.operands[2].input(),
         w.stat_slots, all(w.partials), q_blocks, q};
     launch("statistics", quantize::statistics_launch<Dim>(q_blocks, w.stat_slots, hkv), o.simt,
-           [&] { quantize::statistics<Format, Dim, Wide>(statistics); });
+           [&] { quantize::statistics<Format, Dim, Aligned16>(statistics); });
     const quantize::FinaliseParams finalise{
         table,         hkv,           w.stat_slots,  all_const(w.partials),
         all(w.k_mean), all(w.v_mean), all(w.v_scale)};
     launch("finalise", quantize::finalise_launch<Dim>(count, hkv), o.simt,
            [&] { quantize::finalise<Dim>(finalise); });
     if (o.lse_shift) {
-        launch("pack_q", q_launch, o.simt, [&] { quantize::pack_q<Format, Dim, Wide>(q); });
+        launch("pack_q", q_launch, o.simt, [&] { quantize::pack_q<Format, Dim, Aligned16>(q); });
     }
     const quantize::PackKvParams kv{{table, count, hkv, d, p.operands[1].input(), w.k_tiles,
                                      all_const(w.k_mean), all(w.k8), all(w.k_scale)},
                                     {table, count, hkv, d, p.operands[2].input(), w.k_tiles,
                                      all_const(w.v_mean), all_const(w.v_scale), all(w.v8)}};
     launch("pack_kv", quantize::pack_kv_launch<Dim>(w.k_tiles, hkv), o.simt,
-           [&] { quantize::pack_kv<Format, Dim, Wide>(kv); });
+           [&] { quantize::pack_kv<Format, Dim, Aligned16>(kv); });
 }
 
 [[nodiscard]] inline Packed run(const Problem& p, const RunOptions& o = {}) {
     Packed w(p);
     const std::vector<std::uint16_t> before[3] = {p.memory[0], p.memory[1], p.memory[2]};
-    const bool wide = o.wide && p.is_wide();
+    const bool wide = o.wide && p.is_aligned16();
     const auto with = [&]<class Format>(Format) {
         if (w.dim == 64)
-            wide ? run_chain<Format, 64, true>(p, w, o) : run_chain<Format, 64, false>(p, w, o);
+            wide ? run_stages<Format, 64, true>(p, w, o) : run_stages<Format, 64, false>(p, w, o);
         else
-            wide ? run_chain<Format, 128, true>(p, w, o) : run_chain<Format, 128, false>(p, w, o);
+            wide ? run_stages<Format, 128, true>(p, w, o) : run_stages<Format, 128, false>(p, w, o);
     };
     p.shape.is_f16 ? with(F16{}) : with(Bf16{});
     for (int i = 0; i < 3; i++)

@@ -1,13 +1,13 @@
 // Copies of 16-bit rows, and the extents and conditions that config.hpp states.
-#include "prep/problem.hpp"
+#include "quantize/problem.hpp"
 
 namespace quatt::test {
 namespace {
 
-template <quantize::Operand Which, std::uint32_t Dim, bool Wide>
+template <quantize::Operand Which, std::uint32_t Dim, bool Aligned16>
 void copy(const quantize::CopyRowsParams& params, std::int64_t slots, const simt::Options& o) {
     launch("copy_rows", quantize::copy_rows_launch<Dim>(slots, params.heads), o,
-           [&] { quantize::copy_rows<Which, Dim, Wide>(params); });
+           [&] { quantize::copy_rows<Which, Dim, Aligned16>(params); });
 }
 
 template <quantize::Operand Which>
@@ -37,7 +37,7 @@ void check_copy(const Problem& p, bool wide, const simt::Options& o) {
         wide ? copy<Which, 128, true>(params, slots, o) : copy<Which, 128, false>(params, slots, o);
 
     for (std::size_t s = 0; s < p.segments.size(); s++) {
-        const worklist::Segment& g = p.segments[s];
+        const worklist::SegmentEntry& g = p.segments[s];
         const std::int64_t len = kIsQ ? g.q_len : (g.k_len + 63) / 64 * 64;
         for (std::int64_t h = 0; h < heads; h++)
             for (std::int64_t j = 0; j < len; j++)
@@ -60,7 +60,7 @@ TEST(CopyRows, EveryLayoutAndHeadSize) {
             s.k_lens = {63, 1, 140, 0};
             const Problem p(s, Normals(static_cast<unsigned>(seed)));
             for (const bool wide : {false, true}) {
-                if (wide && !p.is_wide()) continue;
+                if (wide && !p.is_aligned16()) continue;
                 check_copy<quantize::Operand::kQ>(p, wide, {.seed = seed});
                 check_copy<quantize::Operand::kK>(p, wide, {.seed = seed});
                 check_copy<quantize::Operand::kV>(p, wide, {.seed = seed});
@@ -105,7 +105,7 @@ TEST(Config, SlotsOfSegmentsDoNotMeetAndFit) {
 TEST(Config, WideNeedsAlignedRowsOfWholePieces) {
     const auto wide = [](std::uint64_t address, std::int64_t batch, std::int64_t token,
                          std::int64_t head, std::int64_t channel, std::int64_t channels) {
-        return quantize::is_wide(address, batch, {token, head, channel}, channels);
+        return quantize::is_aligned16(address, batch, {token, head, channel}, channels);
     };
     EXPECT_TRUE(wide(1 << 20, 0, 4096, 128, 1, 128));
     EXPECT_TRUE(wide(16, 8, 8, 0, 1, 40));
