@@ -261,13 +261,13 @@ struct RoundBf16 {
 };
 
 struct RoundF16 {
-    static constexpr std::int32_t kOverflow = 0x47000000;  // 2^15, before rounding
+    static constexpr std::int32_t kOverflow = 0x47000000;  // 2^15
     template <Product kAs>
     QUATT_INLINE static I round_row(const F (&p)[kVectors], F (&rounded)[kVectors]) {
         I top = all(0);
         for (int v = 0; v < kVectors; v++) {
             rounded[v] = round_f16(p[v]);
-            top = max_unsigned(top, as_ints(p[v]));
+            top = max_unsigned(top, as_ints(rounded[v]));
         }
         return top;
     }

@@ -59,10 +59,9 @@ namespace detail {
             return !(sum < 0x1p64f);
         case QUATT_FORMAT_F16:
             for (std::int64_t j = 0; j < n; j++) {
-                top |= !(p[j] < 0x1p15f);
-            }
-            for (std::int64_t j = 0; round && j < n; j++) {
-                p[j] = formats::F16::decode(formats::F16::encode(p[j]));
+                const float rounded = formats::F16::decode(formats::F16::encode(p[j]));
+                top |= !(rounded < 0x1p15f);
+                p[j] = round ? rounded : p[j];
             }
             return top != 0;
         case QUATT_FORMAT_E4M3:

@@ -9,7 +9,7 @@
 namespace quatt::test {
 namespace {
 
-QUATT_SUBJECTS(Law, gpu_and_cpu_subjects());
+QUATT_SUBJECTS(LazySoftmax, gpu_and_cpu_subjects());
 
 // Scores in log2 units of key j (row i's are `gain(i)` times that), and noise of the given size.
 struct Profile {
@@ -151,7 +151,7 @@ void check(const Profile& p, std::int64_t rows, std::int64_t keys, bool causal =
     }
 }
 
-TEST_P(Law, MaximaThatRiseOrFallTileByTile) {
+TEST_P(LazySoftmax, MaximaThatRiseOrFallTileByTile) {
     constexpr std::int64_t kKeys = 10 * 64 - 5;
     for (const double step : {.5, 1., 2., 4., 7.5, 8., 8.5, 12.}) {
         for (const bool rising : {true, false}) {  // as the tiles are met, the last key first
@@ -165,7 +165,7 @@ TEST_P(Law, MaximaThatRiseOrFallTileByTile) {
     }
 }
 
-TEST_P(Law, RampsInsideATile) {
+TEST_P(LazySoftmax, RampsInsideATile) {
     for (const double slope : {.25, 1., -.25, -1.}) {
         check({"slope " + std::to_string(slope),
                [=](std::int64_t j) { return slope * static_cast<double>(j % 64); }},
@@ -176,7 +176,7 @@ TEST_P(Law, RampsInsideATile) {
     }
 }
 
-TEST_P(Law, JumpsOfAHundredAndTwenty) {
+TEST_P(LazySoftmax, JumpsOfAHundredAndTwenty) {
     constexpr std::int64_t kKeys = 330;
     for (const std::int64_t at : {0, 63, 64, 150, 320, 329}) {
         check({"a key 120 above, at " + std::to_string(at),
@@ -192,7 +192,7 @@ TEST_P(Law, JumpsOfAHundredAndTwenty) {
 }
 
 // A rise of 8 asks for a refresh in the next tile; falls end 40 below the highest.
-TEST_P(Law, LooksAfterARiseAndTheLimitOfFalls) {
+TEST_P(LazySoftmax, LooksAfterARiseAndTheLimitOfFalls) {
     for (const double spike : {7., 9., 20., 39., 41., 60., 100.}) {
         for (const std::int64_t width : {1, 64}) {
             check({"a spike of " + std::to_string(spike),
@@ -210,7 +210,7 @@ TEST_P(Law, LooksAfterARiseAndTheLimitOfFalls) {
 
 // What only keys far below a dominating one show: m falls after a rise of 8 and not after one of 7,
 // to 40 below the highest and not further, and in the first tile of an interval without any rise.
-TEST_P(Law, LightKeys) {
+TEST_P(LazySoftmax, LightKeys) {
     const auto tile = [](std::int64_t j) { return j / 64; };
     const auto odd = [](std::int64_t j) { return static_cast<double>(j % 2); };
     for (const double rise : {6., 7., 8., 9., 16.}) {
@@ -249,7 +249,7 @@ TEST_P(Law, LightKeys) {
 }
 
 // Intervals of 2304 keys begin with a refresh, counted from the segment's start.
-TEST_P(Law, IntervalBorders) {
+TEST_P(LazySoftmax, IntervalBorders) {
     int n = 0;
     for (const std::int64_t keys : {2303, 2304, 2305, 2368, 2369, 4609}) {
         for (const std::int64_t high : {std::int64_t{0}, std::int64_t{2240}, std::int64_t{2303},
@@ -289,7 +289,7 @@ TEST_P(Law, IntervalBorders) {
 
 // m rises by more than 64 above what was summed in intervals before, between their borders and at
 // one. The lower keys have another V, or what stays of them would not show.
-TEST_P(Law, RisesFarAboveTheIntervalsBefore) {
+TEST_P(LazySoftmax, RisesFarAboveTheIntervalsBefore) {
     // NOTE: it sums a tile in fp16, and most of such a row lies where fp16 has few bits or none.
     const bool has_fp16_sums = is(kernel(), "cpu_avx512_fp16");
     struct Steps {
@@ -325,7 +325,7 @@ TEST_P(Law, RisesFarAboveTheIntervalsBefore) {
 }
 
 // A causal mask lets rows of one block begin in different tiles and intervals.
-TEST_P(Law, RowsThatBeginInDifferentTiles) {
+TEST_P(LazySoftmax, RowsThatBeginInDifferentTiles) {
     for (const auto& [rows, keys] : {std::pair{200, 70}, {70, 300}, {300, 300}, {128, 2350}}) {
         check({"falling", [](std::int64_t j) { return static_cast<double>(j / 64) * .5; }}, rows,
               keys, true);
@@ -337,7 +337,7 @@ TEST_P(Law, RowsThatBeginInDifferentTiles) {
 }
 
 // Scales that make one key decide, and scales that make all keys equal.
-TEST_P(Law, HugeAndTinyScales) {
+TEST_P(LazySoftmax, HugeAndTinyScales) {
     int n = 0;
     for (const char* recipe : recipes()) {
         for (const double scale : {1e-30, 1e-6, 1e-2, 30., 1e3, 1e6}) {
@@ -365,7 +365,7 @@ TEST_P(Law, HugeAndTinyScales) {
 }
 
 // Tiles of other sizes give the same on data without sinks.
-TEST_P(Law, OtherKeyTiles) {
+TEST_P(LazySoftmax, OtherKeyTiles) {
     for (const char* recipe : recipes()) {
         Spec s = spec_of(recipe);
         s.heads_q = 1;

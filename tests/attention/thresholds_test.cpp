@@ -1,11 +1,7 @@
-// Scores that lie just beside a threshold of the softmax rule (docs/recipes.md), so that a kernel
-// with another threshold gives another result. Each case names the faults that it was seen to
-// find. The emulation is compared with the text in fp64, all others with the emulation.
-#include <gtest/gtest.h>
+// All kernels on scores just beside a threshold of the softmax rule. The emulation is compared with
+// the text in fp64, all others with the emulation.
+#include "attention/thresholds.hpp"
 
-#include <algorithm>
-
-#include "attention/harness.hpp"
 #include "support/by_text.hpp"
 
 namespace quatt::test {
@@ -21,196 +17,66 @@ std::vector<Subject> all_but_the_reference() {
 
 QUATT_SUBJECTS(Thresholds, all_but_the_reference());
 
-using OfKey = std::function<double(std::int64_t)>;
-
-// A case in which key j has score t(j), in log2 units, in every row. The scores must add up to 0,
-// since K loses its mean in some recipes. Channels 0 and 1 carry the score, the second what the
-// first lost to rounding.
-Case with_scores(Spec s, const OfKey& t, const OfKey& v) {
-    double sum = 0;
-    for (std::int64_t j = 0; j < s.tokens_k; j++) {
-        sum += t(j);
+Wanted by_text(ThresholdCase& t) {
+    const Problem p = t.data.problem(way(t.recipe));
+    const support::Head head(p.recipe, head_of(t.data, p, 0, 0));
+    Wanted w;
+    for (std::int64_t row = 0; row < t.data.spec.tokens_q; row++) {
+        const support::Expected e = head.by_the_law(row);
+        EXPECT_FALSE(e.doubtful) << t.recipe << ", " << t.what;
+        w.out.insert(w.out.end(), e.out.begin(), e.out.end());
+        w.slack.insert(w.slack.end(), e.out_slack.begin(), e.out_slack.end());
     }
-    EXPECT_LT(std::fabs(sum), 1e-6);
-    Case c(std::move(s));
-    const double unit = std::sqrt(static_cast<double>(c.spec.dim)) / (8 * 1.4426950408889634);
-    const auto rounded = [&](double x) {
-        Buffer b(c.spec.k, {1});
-        b.set({static_cast<float>(x)});
-        return value_at(b.view(), {0});
-    };
-    fill(c.q, [&](const Extents& i) { return i[3] < 2 ? 8 : 0; });
-    fill(c.k, [&](const Extents& i) {
-        const double whole = t(i[1]) * unit;
-        return i[3] == 0 ? whole : i[3] == 1 ? whole - rounded(whole) : 0;
-    });
-    // Channels differ, so that no two are taken for each other.
-    fill(c.v, [&](const Extents& i) { return v(i[1]) * (1 + static_cast<double>(i[3] % 8) / 8); });
-    return c;
+    return w;
 }
 
-Spec spec_for(const char* recipe, std::int64_t keys) {
-    Spec s = spec_of(recipe);
-    s.heads_q = 1;
-    s.tokens_q = 20;  // rows g and g + 8 of a block, and of a second one
-    s.tokens_k = keys;
-    return s;
+void expect_right(ThresholdCase t) {
+    const Results got = compute(t.data, device(), t.recipe);
+    EXPECT_TRUE(is_right(t, got, is(kernel(), "emulate") ? by_text(t) : emulated(t)));
 }
 
-// Differences count in units of the largest V, or, where only light keys have one, of the result,
-// however small that is, or what it should be.
-enum class Unit { kV, kResult };
-
-void expect_right(Case& c, const char* recipe, const char* what, Unit unit = Unit::kV) {
-    const Results got = compute(c, device(), recipe);
-    const auto channels = static_cast<std::size_t>(got.channels);
-    const auto rows = got.out.size() / channels;
-    std::vector<double> want, slack(got.out.size(), 0.0);
-    if (is(kernel(), "emulate")) {
-        const Problem p = c.problem(way(recipe));
-        const support::Head by_text(p.recipe, head_of(c, p, 0, 0));
-        for (std::size_t row = 0; row < rows; row++) {
-            const support::Expected e = by_text.by_the_law(static_cast<std::int64_t>(row));
-            EXPECT_FALSE(e.doubtful) << recipe << ", " << what;
-            want.insert(want.end(), e.out.begin(), e.out.end());
-            std::copy(e.out_slack.begin(), e.out_slack.end(),
-                      slack.begin() + static_cast<std::ptrdiff_t>(row * channels));
-        }
-    } else {
-        want = compute(c, "emulate", recipe, [](Problem& p) { p.key_tile = 64; }).out;
-    }
-    // No code of P flips here (all rows are alike), so only the order of sums is left, and for
-    // cpu_avx512_fp16 their rounding: twice its rms, for the worst of 64 channels.
-    const double sums =
-        1e-5 + (is(device(), "cpu") ? 2 * short_sums(kernel(), Recipe{std::string(recipe)}) : 0);
-    for (std::size_t row = 0; row < rows; row++) {
-        double worst = 0, size = unit == Unit::kV ? largest(c.v) : 0;
-        for (std::size_t i = row * channels; i < (row + 1) * channels; i++) {
-            size = unit == Unit::kV ? size
-                                    : std::max({size, std::fabs(got.out[i]), std::fabs(want[i])});
-            const double beyond = std::fabs(got.out[i] - want[i]) - slack[i];
-            worst = beyond <= worst ? worst : beyond;  // NaN becomes the worst
-        }
-        ASSERT_LE(worst, sums * size)
-            << recipe << " by " << subject() << ", " << what << ", row " << row << ": "
-            << got.out[row * channels] << ", not " << want[row * channels];
-    }
-}
-
-std::int64_t tile_of(std::int64_t key) {
-    return key / 64;
-}
-
-// Keys whose V is not 0 are those with a `light` score; neighbours have opposite V, so that V has
-// no mean, and scores that differ by 1, so that they do not cancel.
-double in_pairs(std::int64_t key) {
-    return key % 2 == 0 ? 1 : -1;
-}
-double odd(std::int64_t key) {
-    return static_cast<double>(key % 2);
-}
-
-// m rises by 4 after an interval has been promoted: what was promoted must follow.
-// Planted fault: rows g + 8 keep the promoted accumulator unscaled at the end.
 TEST_P(Thresholds, ASmallRiseAfterAPromotion) {
     for (const char* recipe : recipes()) {
         for (const std::int64_t dim : {64, 128}) {
-            Spec s = spec_for(recipe, 2304 + 128);
-            s.dim = dim;
-            // Tile 20 of 38 rises; tiles 10 and 11 hold the balance.
-            const OfKey t = [](std::int64_t j) {
-                const std::int64_t tile = tile_of(j);
-                return tile == 20 ? 3.5 : tile == 10 || tile == 11 ? (35 * .2 - 3.5) / 2 : -.2;
-            };
-            Case c = with_scores(s, t, [](std::int64_t j) {
-                return j >= 2304 ? 4 : tile_of(j) == 20 ? -2 : .5;
-            });
-            expect_right(c, recipe, "a rise of 4 after the border");
+            expect_right(a_small_rise_after_a_promotion(recipe, dim));
         }
     }
 }
 
-// After a rise of 8 the next tile is refreshed, and m drops to the light keys in it; after a rise
-// of 7 it is not, and they are lost. The rise comes in a tile that is refreshed itself, or by an
-// overflow in one that is not.
-// Planted fault: a refresh after a rise of 7.
 TEST_P(Thresholds, ARiseOfSevenAndOneOfEight) {
     for (const char* recipe : recipes()) {
-        for (const double rise : {7., 8.}) {
+        for (const int rise : {7, 8}) {
             for (const std::int64_t at : {1, 2}) {
-                // As tiles are met: below 0, the rise, light keys, the balance.
-                const double top = rise - .4, light = top - 32;
-                const double balance = -(-.4 * static_cast<double>(at) + top + light + .5) /
-                                       static_cast<double>(5 - at);
-                const auto met = [](std::int64_t j) { return 6 - tile_of(j); };
-                const OfKey t = [&](std::int64_t j) {
-                    return met(j) < at        ? -.4
-                           : met(j) == at     ? top
-                           : met(j) == at + 1 ? light + odd(j)
-                                              : balance;
-                };
-                Case c = with_scores(spec_for(recipe, 7 * 64), t, [&](std::int64_t j) {
-                    return met(j) == at + 1 ? in_pairs(j) : 0;
-                });
-                expect_right(c, recipe, rise == 7 ? "a rise of 7" : "a rise of 8", Unit::kResult);
+                expect_right(a_rise_before_light_keys(recipe, rise, at));
             }
         }
     }
 }
 
-// m drops to 40 below the highest that it ever was, twice: the second time not by 40 again.
-// Planted fault: `highest` is what m was set to last, and not the maximum.
 TEST_P(Thresholds, TwoDropsHaveOneLimit) {
     for (const char* recipe : recipes()) {
-        // As tiles are met: heavy keys (tiles 40 to 37), then 60 below them (tile 36 and down), and
-        // 90 below from the border of the interval (tile 35) on.
-        const OfKey level = [](std::int64_t j) {
-            return tile_of(j) == 37 ? 0. : tile_of(j) == 36 ? -60. : -88.5 + odd(j) - 1;
-        };
-        double mean = 0;
-        constexpr std::int64_t kKeys = 38 * 64;
-        for (std::int64_t j = 0; j < kKeys; j++) {
-            mean += level(j) / kKeys;
-        }
-        Case c = with_scores(
-            spec_for(recipe, kKeys), [&](std::int64_t j) { return level(j) - mean; },
-            [](std::int64_t j) { return tile_of(j) <= 35 ? in_pairs(j) : 0; });
-        expect_right(c, recipe, "two drops", Unit::kResult);
+        expect_right(two_drops(recipe));
     }
 }
 
-// P of 470 rounds to 448, the code that overflows: m rises, and P is made again.
-// Planted fault: overflow from 480 on.
 TEST_P(Thresholds, EqualPJustBelowTheEndOfE4M3) {
     for (const char* recipe : recipes()) {
-        // w is 6 in recipes with a P in E4M3. Tile 2 is the first that is not refreshed.
-        const double t = 2.8765;
-        const OfKey score = [&](std::int64_t j) {
-            const std::int64_t met = 4 - tile_of(j);
-            return met <= 1 ? -.1 : met == 2 ? t : -(t - .2) / 2;
-        };
-        Case c = with_scores(spec_for(recipe, 5 * 64), score,
-                             [](std::int64_t j) { return tile_of(j) == 2 ? 4 : -1; });
-        expect_right(c, recipe, "P of 470");
+        expect_right(equal_p_near_the_end_of_e4m3(recipe));
     }
 }
 
-// A row's sum passes 2^64 while the part of each of its four lanes does not; V is so large that O
-// is infinite where m stays.
-// Planted fault: bf16's threshold for a lane is 2^64 instead of 2^62.
+TEST_P(Thresholds, ALonePJustBelowTheEndOfE4M3) {
+    for (const char* recipe : recipes()) {
+        expect_right(a_lone_p_near_the_end_of_e4m3(recipe));
+    }
+}
+
 TEST_P(Thresholds, ASumSpreadOverLanes) {
     if (!takes("bf16")) {
         return;
     }
     for (const std::int64_t dim : {64, 128}) {
-        Spec s = spec_for("bf16", 3 * 64);
-        s.dim = dim;
-        const OfKey t = [](std::int64_t j) {
-            return tile_of(j) == 1 ? 59.9 : tile_of(j) == 2 ? 0 : -59.9;
-        };
-        // V is 2^62.2 at most, and 64 keys of 2^59.9 times that are 2^128.1.
-        Case c = with_scores(s, t, [](std::int64_t) { return std::exp2(62.2) / 1.875; });
-        expect_right(c, "bf16", "2^65.9 in four lanes");
+        expect_right(a_sum_spread_over_lanes(dim));
     }
 }
 

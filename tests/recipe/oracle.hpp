@@ -273,8 +273,8 @@ private:
                 break;
             case QUATT_FORMAT_F16:
                 for (std::size_t j = 0; j < t.size(); j++) {
-                    x.overflow |= !(x.exact[j] < 0x1p15);
-                    x.doubtful |= std::fabs(x.exact[j] - 0x1p15) < 0x1p15 * 2 * slack_;
+                    x.overflow |= !(x.exact[j] < 32760);
+                    x.doubtful |= std::fabs(x.exact[j] - 32760) < 32760 * 2 * slack_;
                     x.p[j] = keep ? x.exact[j] : nearest(kF16, x.exact[j]);
                 }
                 break;

@@ -1,15 +1,9 @@
 // Kernels with a faulty part, of either schedule: each changes the result. (Lost waits, fences and
 // barriers: tests/simt.)
-#include "attention/stages.hpp"
+#include "warp_mma/instances.hpp"
 
 namespace quatt::test {
 namespace {
-
-#if defined(QUATT_TEST_WGMMA)
-const bool kIsThere = use("simt:sm_90", "wgmma");
-#else
-const bool kIsThere = use("simt:sm_120", "warp_mma");
-#endif
 
 // ---------------------------------------------------------------- faulty parts
 
@@ -26,25 +20,6 @@ struct NoMask {
     static void apply(std::int32_t, Score&&) {}
 };
 
-// Makes an instance of the schedule under test for a recipe and a part exchanged.
-template <class Recipe>
-struct WithoutRedo;
-template <class Recipe>
-struct WithoutMask;
-
-#if defined(QUATT_TEST_WGMMA)
-template <class Recipe>
-using Whole = wgmma::Parts<Recipe>;
-template <class Recipe, class Parts>
-constexpr schedule::Attend kInstance = wgmma::attend<wgmma::Config<Recipe, 64, Parts>>;
-#else
-template <class Recipe>
-using Whole = warp_mma::Parts<Recipe>;
-template <class Recipe, class Parts>
-constexpr schedule::Attend kInstance =
-    warp_mma::attend<warp_mma::Config<Recipe, 64, 1, warp_mma::Instruction::kNative, Parts>>;
-#endif
-
 template <class Recipe>
 struct WithoutRedo : Whole<Recipe> {
     using Probabilities = NoRedo<typename Recipe::Probabilities>;
@@ -53,20 +28,6 @@ template <class Recipe>
 struct WithoutMask : Whole<Recipe> {
     using Mask = NoMask;
 };
-
-// The instance of a recipe's name.
-template <template <class> class Parts>
-[[nodiscard]] schedule::Attend instance([[maybe_unused]] const char* recipe) {
-#if !defined(QUATT_TEST_WGMMA)
-    if (is(recipe, "bf16")) {
-        return kInstance<softmax::Bf16, Parts<softmax::Bf16>>;
-    }
-    if (is(recipe, "f16")) {
-        return kInstance<softmax::F16, Parts<softmax::F16>>;
-    }
-#endif
-    return kInstance<softmax::Fp8, Parts<softmax::Fp8>>;
-}
 
 // ---------------------------------------------------------------- what shows them
 

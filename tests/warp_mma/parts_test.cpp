@@ -2,15 +2,12 @@
 // yet: walks over a range and over a list of key tiles, and a score modifier.
 #include <limits>
 
-#include "attention/stages.hpp"
+#include "warp_mma/instances.hpp"
 
 namespace quatt::test {
 namespace {
 
 #if defined(QUATT_TEST_WGMMA)
-const bool kIsThere = use("simt:sm_90", "wgmma");
-template <class Recipe>
-using Whole = wgmma::Parts<Recipe>;
 template <class Parts>
 using Of = wgmma::Config<softmax::Fp8, 64, Parts>;
 template <class C>
@@ -22,9 +19,6 @@ void launch(launch::Launcher& launcher, const Params<C>& p, std::uint32_t blocks
 }
 constexpr const char* kRecipe = "fp8";
 #else
-const bool kIsThere = use("simt:sm_120", "warp_mma");
-template <class Recipe>
-using Whole = warp_mma::Parts<Recipe>;
 template <class Parts>
 using Of = warp_mma::Config<softmax::Fp8, 64, 1, warp_mma::Instruction::kBlockScaled, Parts>;
 template <class C>

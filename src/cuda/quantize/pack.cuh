@@ -283,8 +283,8 @@ QUATT_KERNEL(PackKvConfig<Dim>::kThreads) pack_kv(const PackKvParams p) {
 }
 
 // Rows of one head, 64 tokens, as they are, with zero channels up to Dim. Rows of K and V start at
-// 64 * SegmentEntry::k_tile, and those past the end, up to the tile's, are zeros; rows of Q start at
-// SegmentEntry::q_row, and there are no others.
+// 64 * SegmentEntry::k_tile, and those past the end, up to the tile's, are zeros; rows of Q start
+// at SegmentEntry::q_row, and there are no others.
 template <Operand Which, u32 Dim, bool Aligned16>
 QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
     launch::pdl_wait_then_trigger();
