@@ -134,7 +134,14 @@ enum {
     QUATT_FORMAT_E2M1 = 6
 };
 enum { QUATT_SCALE_NONE = 0, QUATT_SCALE_F32 = 1, QUATT_SCALE_UE4M3 = 2 };
-enum { QUATT_CENTER_NONE = 0, QUATT_CENTER_SEGMENT = 1, QUATT_CENTER_BLOCK = 2 };
+enum {
+    QUATT_CENTER_NONE = 0,
+    QUATT_CENTER_SEGMENT = 1, /* channel means of the segment */
+    QUATT_CENTER_BLOCK = 2,   /* of each block of tokens */
+    /* Medians of a sample of the segment. With a scale a channel (V) the scale comes from the
+     * sample too, and tokens far from the centre are coded as they are. */
+    QUATT_CENTER_SAMPLE = 3
+};
 enum {
     QUATT_ACCUMULATOR_FP32 = 0,
     /* 13 fraction bits below the largest exponent, cut toward zero, as FP8 on Hopper. */
@@ -150,7 +157,7 @@ typedef struct quatt_operand_recipe {
     /* 1: a token group is the 16 keys {8j + 4b + 0..3 : j = 0..3} of each 32 (b = 0, 1), as a lane
      * of an mma holds them. 0: contiguous tokens. */
     int32_t key_groups;
-    /* QUATT_CENTER_*: the channel mean of the segment, or of each block, is subtracted first. */
+    /* QUATT_CENTER_*: what is subtracted first. */
     int32_t center;
     /* QUATT_NORMALIZE_*: segment or block is first divided by the power of two, 2^e, that brings
      * its amax into [1344, 2688). */

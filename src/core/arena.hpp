@@ -6,6 +6,7 @@
 
 #include "core/kernel.hpp"
 #include "recipe/quantize.hpp"
+#include "recipe/recipes.hpp"
 
 namespace quatt::core {
 
@@ -45,6 +46,7 @@ public:
             allocator.take<float>(heads * scale_rows(tokens, segments) * unit_.channel_groups);
         mean_ = allocator.take<float>(heads * mean_rows(tokens, segments) * channels);
         norm_ = allocator.take<float>(heads * norm_rows(tokens, segments));
+        far_ = allocator.take<std::uint64_t>(heads * far_rows(tokens, segments));
         if (mean_term) {
             mean_codes_ = allocator.take<std::byte>(heads * mean_rows(tokens, segments) * channels);
             mean_scales_ =
@@ -63,6 +65,7 @@ public:
         h.scales = scales_ + scale_row * unit_.channel_groups;
         h.mean = mean_ + mean_row * channels_;
         h.norm = norm_ + head * norm_rows(tokens_, segments_) + norm_rows(begin, segment);
+        h.far = far_ + head * far_rows(tokens_, segments_) + far_rows(begin, segment);
         if (mean_term_) {
             h.mean_codes = mean_codes_ + mean_row * channels_;
             h.mean_scales = mean_scales_ + mean_row * unit_.channel_groups;
@@ -98,6 +101,10 @@ private:
                    : block_rows(r_.normalize == QUATT_NORMALIZE_BLOCK, begin, segment);
     }
 
+    [[nodiscard]] std::int64_t far_rows(std::int64_t begin, std::int64_t segment) const {
+        return recipe::keeps_far_tokens(r_) ? begin / 64 + segment : 0;
+    }
+
     const quatt_operand_recipe& r_;
     bool mean_term_;
     std::int64_t tokens_, channels_, segments_;
@@ -106,6 +113,7 @@ private:
     float* scales_ = nullptr;
     float* mean_ = nullptr;
     float* norm_ = nullptr;
+    std::uint64_t* far_ = nullptr;
     std::byte* mean_codes_ = nullptr;
     float* mean_scales_ = nullptr;
 };

@@ -86,7 +86,8 @@ public:
         }
         for (std::int64_t i = 0; i < n_; i++) {
             finish_row(p_, r_, head_.k, head_.v, first_row_ + i, at(promoted_m_, i),
-                       at(promoted_l_, i), s_.promoted + i * o_.shape.dv);
+                       at(promoted_l_, i), at(promoted_far_, i),
+                       s_.promoted + i * o_.shape.dv);
         }
     }
 
@@ -112,7 +113,7 @@ private:
             pack_query(r_.q, head_.q, row, o_.shape, s_.q + i * o_.shape.steps);
             at(row_factor_, i) =
                 recipe::row_factor(r_.q, head_.q, row) * (p_.softmax_scale * kLog2E);
-            at(promoted_m_, i) = kNoMax;
+            at(promoted_m_, i) = at(far_m_, i) = kNoMax;
             const std::int64_t first = p_.mask.first(row), last = p_.mask.last(row);
             first_ = std::min(first_, first);
             last_ = std::max(last_, last);
@@ -162,6 +163,7 @@ private:
         const std::uint32_t *k = k_tile(tile), *v = v_tile(tile);
         const std::uint64_t not_finite =
             keys_not_finite(head_.v_tiles + tile * shape.v_bytes(), shape);
+        const std::uint64_t far = head_.v.shape.far_words > 0 ? head_.v.far[tile] : 0;
         const auto qk = static_cast<std::size_t>(shape.qk);
         const auto pv = static_cast<std::size_t>(shape.pv);
         SoftmaxTile m{};
@@ -190,6 +192,9 @@ private:
             if (not_finite != 0) [[unlikely]] {
                 add_not_finite(key, not_finite, i, m.rows);
             }
+            if (far != 0) [[unlikely]] {
+                add_far(m, far, i);
+            }
         }
     }
 
@@ -211,6 +216,27 @@ private:
                     }
                 }
             }
+        }
+    }
+
+    // The unrounded p of keys far from V's centre, to the far sums of the rows from `first` on, which
+    // are kept under maxima of their own: most tiles have no such key.
+    void add_far(const SoftmaxTile& m, std::uint64_t keys, std::int64_t first) {
+        for (std::int64_t i = 0; i < m.rows; i++) {
+            const float max = m.row[i].m;
+            float sum = 0;
+            for (std::uint64_t left = keys; left != 0; left &= left - 1) {
+                const std::int64_t j = std::countr_zero(left);
+                if (j >= m.first[i] && j < m.last[i]) {
+                    const float product =
+                        m.t[i * kTile + j] + (m.mean_term != nullptr ? m.mean_term[j] : 0.0f);
+                    const float t = product * m.key_factor * m.row_factor[i];
+                    sum += recipe::exp2_fast((t - max) + static_cast<float>(policy_.exponent_bias));
+                }
+            }
+            const recipe::Joined joined = recipe::join(at(far_m_, first + i), max);
+            at(far_, first + i) = at(far_, first + i) * joined.first + sum * joined.second;
+            at(far_m_, first + i) = joined.m;
         }
     }
 
@@ -278,6 +304,7 @@ private:
             o[d] = 0;
         }
         at(promoted_l_, i) *= joined.first;
+        at(promoted_far_, i) *= joined.first;
         at(promoted_m_, i) = joined.m;
     }
 
@@ -289,6 +316,9 @@ private:
             s_.l[i * kSumLanes + lane] = 0;
         }
         at(promoted_l_, i) += l * recipe::rescaling(at(state_, i).m, at(promoted_m_, i));
+        at(promoted_far_, i) += at(far_, i) * recipe::rescaling(at(far_m_, i), at(promoted_m_, i));
+        at(far_, i) = 0;
+        at(far_m_, i) = kNoMax;
         at(state_, i) = RowState{};
     }
 
@@ -304,6 +334,7 @@ private:
     bool seen_whole_ = false;                        // seen_* say so of the last tile
     std::int64_t interval_ = -1;                     // of the last tile
     std::array<float, kBlockRows> row_factor_{}, factor_{}, promoted_m_{}, promoted_l_{};
+    std::array<float, kBlockRows> far_{}, far_m_{}, promoted_far_{};  // sums of far keys' p
     std::array<std::int32_t, kBlockRows> seen_first_{}, seen_last_{};
     std::array<RowState, kBlockRows> state_{};
 };

@@ -64,17 +64,24 @@ public:
         }
         want(r.key_groups == 0 || (r.key_groups == 1 && is_v && r.format == QUATT_FORMAT_E2M1),
              "key_groups", r.key_groups, "0, or 1 for E2M1 V");
-        want(r.center >= 0 && r.center <= QUATT_CENTER_BLOCK, "center", r.center,
-             "QUATT_CENTER_NONE, SEGMENT or BLOCK (0..2)");
+        want(r.center >= 0 && r.center <= QUATT_CENTER_SAMPLE, "center", r.center,
+             "QUATT_CENTER_NONE, SEGMENT, BLOCK or SAMPLE (0..3)");
         want(r.normalize >= 0 && r.normalize <= QUATT_NORMALIZE_BLOCK, "normalize", r.normalize,
              "QUATT_NORMALIZE_NONE, SEGMENT or BLOCK (0..2)");
         if (!is_q) {
             want(r.center != QUATT_CENTER_BLOCK, "center", r.center,
-                 "NONE or SEGMENT: only Q can lose a mean per block");
+                 "NONE, SEGMENT or SAMPLE: only Q can lose a mean per block");
             want(r.normalize != QUATT_NORMALIZE_BLOCK, "normalize", r.normalize,
                  "NONE or SEGMENT: only Q is normalised per block");
         } else {
-            want(r.center != QUATT_CENTER_SEGMENT, "center", r.center, "NONE or BLOCK for Q");
+            want(r.center != QUATT_CENTER_SEGMENT && r.center != QUATT_CENTER_SAMPLE, "center",
+                 r.center, "NONE or BLOCK for Q");
+        }
+        if (is_v) {
+            // The scale of a sample needs head-room, which costs a float nothing.
+            want(r.center != QUATT_CENTER_SAMPLE ||
+                     (r.format == QUATT_FORMAT_E4M3 && r.group_channels == 1),
+                 "center", r.center, "NONE or SEGMENT for V, or SAMPLE for E4M3 with a scale a channel");
         }
         const bool blocks = r.center == QUATT_CENTER_BLOCK || r.normalize == QUATT_NORMALIZE_BLOCK;
         want(blocks ? r.block_tokens > 0 : r.block_tokens == 0, "block_tokens", r.block_tokens,

@@ -54,9 +54,9 @@ struct Row {
     RowState state;
     std::int64_t first = 0, last = 0;  // keys that it sees
     float factor = 1;                  // q scale * norm * softmax_scale * log2 e
-    float l = 0;                       // under state.m
+    float l = 0, l_far = 0;            // under state.m
     float promoted_m = kNoMax;         // running max that the promoted sums are under
-    float promoted_l = 0;
+    float promoted_l = 0, promoted_far = 0;
 };
 
 // t[j] += q . k[:, j] over all channels, in fp32, 32 keys at a time
@@ -173,7 +173,7 @@ public:
         }
         for (std::int64_t i = 0; i < n(); i++) {
             finish_row(p_, r_, k_, v_, index(i), row(i).promoted_m, row(i).promoted_l,
-                       s_.promoted + i * s_.dim_v);
+                       row(i).promoted_far, s_.promoted + i * s_.dim_v);
         }
     }
 
@@ -274,12 +274,25 @@ private:
         float* o = s_.o + i * s_.dim_v;
         scale(o, s_.dim_v, update.rescale);
         x.l = x.l * update.rescale + sum;
+        x.l_far = x.l_far * update.rescale + far_sum(t, tile, x.state.m);
         if (short_pv_) {
             values_hopper(s_.p, s_.v, s_.tile, s_.dim_v, o);
         } else {
             values_fp32(s_.p, s_.v, a, b, s_.dim_v, o);
         }
         return update;
+    }
+
+    // Of the unrounded p of the tile's keys that are far from V's centre.
+    [[nodiscard]] float far_sum(const float* t, std::int64_t tile, float m) const {
+        float sum = 0;
+        for (std::int64_t j = 0; v_.shape.far_words > 0 && j < std::min(s_.tile, v_.tokens - tile);
+             j++) {
+            if (is_far_token(v_, tile + j)) {
+                sum += exp2_fast((t[j] - m) + static_cast<float>(policy_.exponent_bias));
+            }
+        }
+        return sum;
     }
 
     // O joins the promoted sums.
@@ -293,6 +306,7 @@ private:
             o[d] = 0;
         }
         x.promoted_l *= joined.first;
+        x.promoted_far *= joined.first;
         x.promoted_m = joined.m;
     }
 
@@ -300,7 +314,8 @@ private:
         Row& x = row(i);
         promote(i);
         x.promoted_l += x.l * rescaling(x.state.m, x.promoted_m);
-        x.l = 0;
+        x.promoted_far += x.l_far * rescaling(x.state.m, x.promoted_m);
+        x.l = x.l_far = 0;
         x.state = RowState{};
     }
 

@@ -42,7 +42,7 @@ QUATT_CLONES void add_mean(const float* mean, std::int64_t n, float share, float
 }  // namespace
 
 void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead& k,
-                const CanonicalHead& v, std::int64_t row, float m, float l, const float* o) {
+                const CanonicalHead& v, std::int64_t row, float m, float l, float l_far, const float* o) {
     std::array<float, kMaxHeadDim> out{};
     const float w = static_cast<float>(r.exponent_bias);
     if (l == 0.0f) {
@@ -52,7 +52,7 @@ void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead
     }
     const bool wanted = p.has_sink || p.to.lse != nullptr;
     const float shift = wanted ? lost_to_smoothing(p, k, row) : 0.0f;
-    const float l_keys = l;
+    const float l_centred = l - l_far;
     float keys_scale = 1;  // of O and of the keys' part of l, after the sink moved m
     const float s = p.has_sink ? (p.sink - shift) * kLog2E : kNoMax;
     const bool only_sink = s == std::numeric_limits<float>::infinity();
@@ -66,12 +66,12 @@ void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead
         m = to;
     }
     const float inv = 1.0f / l;
-    const float keys_share = l_keys * keys_scale * inv;  // (l - l_sink) / l
+    const float share = l_centred * keys_scale * inv;  // (l - l_far - l_sink) / l
     std::array<float, kMaxHeadDim> factor;
     channel_factors(r.v, v, factor.data());
     scale_sums(o, v.channels, keys_scale, factor.data(), inv, out.data());
     if (v.shape.mean_blocks > 0) {
-        add_mean(v.mean, v.channels, keys_share, out.data());
+        add_mean(v.mean, v.channels, share, out.data());
     }
     const float lse = only_sink ? p.sink + 0 * l : (m - w + std::log2(l)) * kLn2 + shift;
     store_row(p.to, row, out.data(), lse);

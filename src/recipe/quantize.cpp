@@ -10,6 +10,7 @@
 #include "formats/ue4m3.hpp"
 #include "recipe/recipes.hpp"
 #include "recipe/rows.hpp"
+#include "recipe/sample.hpp"
 
 namespace quatt::recipe {
 namespace {
@@ -22,11 +23,6 @@ using formats::Ue4m3;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::int64_t kChannelGroup = 16;  // channels or keys that share a UE4M3 scale
-
-// A channel of V whose |mean| is below this part of its centred amax keeps it: short accumulators
-// then lose less of it than rounding does, and a dominating key with V = 0 stays exactly 0
-// (docs/recipes.md, V's mean).
-constexpr float kLeastMean = 1.0f / 64;
 
 using Row = std::array<float, kMaxHeadDim>;
 
@@ -48,16 +44,6 @@ public:
 private:
     std::uint32_t bits_ = 0;
 };
-
-// fp32 scale: amax / target; 1 for a group of zeros; at least 2^-126, so that its reciprocal is
-// finite.
-[[nodiscard]] float fp32_scale(float amax, float target) {
-    if (amax == 0.0f) {
-        return 1.0f;
-    }
-    const float s = amax * (1.0f / target);
-    return s < 0x1p-126f ? 0x1p-126f : s;
-}
 
 // UE4M3 scale as the number it decodes to; 0 for a group of zeros.
 [[nodiscard]] float ue4m3_scale(float amax, float target) {
@@ -132,7 +118,9 @@ public:
             return without_scales();
         }
         if (r_.scale_format == QUATT_SCALE_F32) {
-            r_.group_channels == 1 ? per_channel() : per_token_group();
+            r_.group_channels != 1               ? per_token_group()
+            : r_.center == QUATT_CENTER_SAMPLE ? per_sampled_channel()
+                                               : per_channel();
         } else if (r_.key_groups != 0 || r_.group_channels == 1) {
             fp4_along_keys();
         } else {
@@ -149,6 +137,10 @@ private:
     // Channel means over real tokens, summed in double and rounded to bf16: the order of a kernel's
     // sum then rarely shows.
     void find_means() {
+        if (r_.center == QUATT_CENTER_SAMPLE) {
+            find_sampled_centers();
+            return;
+        }
         for (std::int64_t b = 0; b < to_.shape.mean_blocks; b++) {
             const std::int64_t first = r_.center == QUATT_CENTER_BLOCK ? b * r_.block_tokens : 0;
             const std::int64_t last = r_.center == QUATT_CENTER_BLOCK
@@ -166,6 +158,97 @@ private:
                 to_.mean[b * x_.channels + d] =
                     Bf16::decode(Bf16::encode(static_cast<float>(mean)));
             }
+        }
+    }
+
+    // What a group of the sample says about each channel.
+    struct Group {
+        Row sum{}, smallest, largest;  // the sum of x / 256
+    };
+
+    // to = the sum of tokens t, t + step, t + 2 step ... of group g, in the order of a fold.
+    void fold(std::uint32_t g, std::uint32_t t, std::uint32_t step, Row& to, Group& group) const {
+        if (step == kGroupTokens) {
+            const std::int64_t token = sample_token(g, t, x_.tokens);
+            if (token < 0) {
+                to.fill(0);
+                return;
+            }
+            load_row(x_, token, to.data());
+            lower_row(group.smallest.data(), to.data(), x_.channels);
+            raise_row(group.largest.data(), to.data(), x_.channels);
+            scale_row(to.data(), kSumFactor, x_.channels);
+            return;
+        }
+        Row other;
+        fold(g, t, 2 * step, to, group);
+        fold(g, t + step, 2 * step, other, group);
+        add_row(to.data(), other.data(), x_.channels);
+    }
+
+    // Centres of all channels, and for a scale a channel the scale that the sample suggests.
+    void find_sampled_centers() {
+        if (x_.tokens == 0) {
+            return;
+        }
+        constexpr float kInf = std::numeric_limits<float>::infinity();
+        std::array<Row, kSampleGroups> mean, half;
+        Row smallest, largest;
+        std::array<std::uint32_t, kMaxHeadDim> count{};
+        smallest.fill(kInf);
+        largest.fill(-kInf);
+        for (std::uint32_t g = 0; g < kSampleGroups; g++) {
+            Group group;
+            group.smallest.fill(kInf);
+            group.largest.fill(-kInf);
+            const std::uint32_t size = group_size(g, x_.tokens);
+            if (size > 0) {
+                fold(g, 0, 1, group.sum, group);
+            }
+            for (std::size_t d = 0; d < static_cast<std::size_t>(x_.channels); d++) {
+                const bool is_counted = size > 0 && is_finite(group.sum[d]);
+                mean[g][d] = is_counted ? group_mean(group.sum[d], size) : kInf;
+                half[g][d] = is_counted ? half_range(group.smallest[d], group.largest[d]) : kInf;
+                if (is_counted) {
+                    count[d]++;
+                    smallest[d] = std::min(smallest[d], group.smallest[d]);
+                    largest[d] = std::max(largest[d], group.largest[d]);
+                }
+            }
+        }
+        for (std::size_t d = 0; d < static_cast<std::size_t>(x_.channels); d++) {
+            float means[kSampleGroups], halves[kSampleGroups];
+            for (std::uint32_t g = 0; g < kSampleGroups; g++) {
+                means[g] = mean[g][d];
+                halves[g] = half[g][d];
+            }
+            if (r_.group_channels == 1 && count[d] > 0) {
+                const SampledChannel c = sampled_channel(
+                    median(means, count[d]), median(halves, count[d]), smallest[d], largest[d],
+                    sample_size(x_.tokens), r_.amax_target);
+                to_.mean[d] = c.center;
+                to_.scales[d] = c.scale;
+            } else {
+                to_.mean[d] = rounded_center(median(means, count[d]));
+                if (r_.group_channels == 1) {
+                    to_.scales[d] = kLeastScale;
+                }
+            }
+        }
+    }
+
+    // Which tokens are far from the centre.
+    void find_far_tokens() const {
+        const float center_squares = folded_squares(nullptr, to_.mean, x_.channels);
+        Row row;
+        for (std::int64_t j = 0; j < x_.tokens; j++) {
+            if (j % 64 == 0) {
+                to_.far[j / 64] = 0;
+            }
+            load_row(x_, j, row.data());
+            const bool far =
+                is_far(folded_squares(row.data(), to_.mean, x_.channels), center_squares);
+            to_.far[j / 64] |= std::uint64_t{far} << j % 64;
         }
     }
 
@@ -255,7 +338,7 @@ private:
                 prepared_row(j, row.data());
                 amax.add(row.data(), x_.channels);
             }
-            to_.scales[g] = fp32_scale(amax.value(), r_.amax_target);
+            to_.scales[g] = scale_of_amax(amax.value(), r_.amax_target);
             const float inverse = 1.0f / to_.scales[g];
             encode_rows(first, last, [&](float* x) { scale_row(x, inverse, x_.channels); });
         }
@@ -279,10 +362,48 @@ private:
                 to_.mean[d] = 0;
                 a = Amax::of(largest_uncentred[u]);
             }
-            to_.scales[d] = fp32_scale(a, r_.amax_target);
+            to_.scales[d] = scale_of_amax(a, r_.amax_target);
             inverse[u] = 1.0f / to_.scales[d];
         }
         encode_rows(0, x_.tokens, [&](float* x) { multiply_row(x, inverse.data(), x_.channels); });
+    }
+
+    // A token that is far from the centre is coded as it is. Where a code does not reach the value,
+    // the sample lied about the channel, which takes the exact amax then.
+    void per_sampled_channel() const {
+        if (x_.tokens == 0) {
+            return;
+        }
+        find_far_tokens();
+        std::array<std::uint32_t, kMaxHeadDim> largest{};
+        Row inverse;
+        const auto encode_all = [&](auto&& look) {
+            for (std::size_t d = 0; d < static_cast<std::size_t>(x_.channels); d++) {
+                inverse[d] = 1.0f / to_.scales[d];
+            }
+            Row row;
+            for (std::int64_t j = 0; j < x_.tokens; j++) {
+                load_row(x_, j, row.data());
+                if (!is_far_token(to_, j)) {
+                    subtract_row(row.data(), to_.mean, x_.channels);
+                }
+                look(row.data());
+                multiply_row(row.data(), inverse.data(), x_.channels);
+                encode_row(r_.format, row.data(), x_.channels, to_.codes + j * x_.channels);
+            }
+        };
+        bool lied = false;
+        encode_all([&](const float* x) {
+            lied |= raise_beyond(x, inverse.data(), r_.amax_target, x_.channels, largest.data());
+        });
+        if (lied) {
+            for (std::size_t d = 0; d < static_cast<std::size_t>(x_.channels); d++) {
+                if (largest[d] != 0) {
+                    to_.scales[d] = scale_of_amax(Amax::of(largest[d]), r_.amax_target);
+                }
+            }
+            encode_all([](const float*) {});
+        }
     }
 
     void fp4_along_channels() const {
@@ -369,9 +490,10 @@ CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term, st
                                                : ceil_div(tokens, r.group_tokens);
         s.channel_groups = r.group_channels == 0 ? 1 : ceil_div(channels, r.group_channels);
     }
-    s.mean_blocks = r.center == QUATT_CENTER_NONE      ? 0
-                    : r.center == QUATT_CENTER_SEGMENT ? whole
-                                                       : blocks;
+    s.mean_blocks = r.center == QUATT_CENTER_NONE    ? 0
+                    : r.center == QUATT_CENTER_BLOCK ? blocks
+                                                     : whole;
+    s.far_words = keeps_far_tokens(r) ? ceil_div(tokens, 64) : 0;
     s.norm_blocks = r.normalize == QUATT_NORMALIZE_NONE      ? 0
                     : r.normalize == QUATT_NORMALIZE_SEGMENT ? whole
                                                              : blocks;

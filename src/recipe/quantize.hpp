@@ -21,18 +21,21 @@ struct CanonicalShape {
     std::int64_t channel_groups = 0;  // columns of scales
     std::int64_t mean_blocks = 0;     // rows of mean
     std::int64_t norm_blocks = 0;     // entries of norm
+    std::int64_t far_words = 0;       // entries of far
     bool mean_row_codes = false;      // the mean rows are quantised too (q_mean_term)
 };
 
 [[nodiscard]] CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term,
                                              std::int64_t tokens, std::int64_t channels);
 
-// x ~ mean + norm * scale * decode(code). Views of memory that the caller provides.
+// x ~ mean + norm * scale * decode(code), without the mean for tokens that are far from it. Views of
+// memory that the caller provides.
 struct CanonicalHead {
     std::byte* codes = nullptr;  // [tokens, channels]
     float* scales =
         nullptr;  // [token_groups, channel_groups]; UE4M3 scales as the number they decode to
     float* mean = nullptr;            // [mean_blocks, channels]; bf16 numbers
+    std::uint64_t* far = nullptr;     // [far_words]: bit j % 64 of word j / 64 is token j's
     float* norm = nullptr;            // [norm_blocks]; powers of two
     std::byte* mean_codes = nullptr;  // [mean_blocks, channels]
     float* mean_scales = nullptr;     // [mean_blocks, channel_groups]
@@ -48,7 +51,11 @@ struct CanonicalHead {
     return r.group_tokens == 0 ? 0 : j / r.group_tokens;
 }
 
-// Fills `to`; reads x up to three times. A group with a value that is not finite gets the scale
+[[nodiscard]] inline bool is_far_token(const CanonicalHead& h, std::int64_t j) {
+    return h.shape.far_words > 0 && (h.far[j / 64] >> j % 64 & 1) != 0;
+}
+
+// Fills `to`; reads x up to four times. A group with a value that is not finite gets the scale
 // NaN, so that all of it is NaN. A finite value that a 16-bit format cannot hold becomes NaN.
 // Returns QUATT_DATA_* bits: whether there was one.
 std::int32_t quantize(const quatt_operand_recipe& r, const HeadView& x, const CanonicalHead& to);

@@ -90,8 +90,8 @@ template <std::size_t kBytes>
 [[nodiscard]] constexpr quatt_recipe fp8() {
     quatt_recipe r = base("fp8", QUATT_FORMAT_E4M3, 6, {.rel_l2 = .0533f, .lse_error = .03f});
     r.q = scaled(QUATT_FORMAT_E4M3, 1, kAll, 448.0f);
-    r.k = scaled(QUATT_FORMAT_E4M3, 64, kAll, 448.0f, QUATT_CENTER_SEGMENT);
-    r.v = scaled(QUATT_FORMAT_E4M3, kAll, 1, 448.0f, QUATT_CENTER_SEGMENT);
+    r.k = scaled(QUATT_FORMAT_E4M3, 64, kAll, 448.0f, QUATT_CENTER_SAMPLE);
+    r.v = scaled(QUATT_FORMAT_E4M3, kAll, 1, 448.0f, QUATT_CENTER_SAMPLE);
     r.promotes = 1;
     return r;
 }
@@ -106,7 +106,7 @@ template <std::size_t kBytes>
 [[nodiscard]] constexpr quatt_recipe int8_fp8() {
     quatt_recipe r = base("int8_fp8", QUATT_FORMAT_E4M3, 6, {.rel_l2 = .0392f, .lse_error = .007f});
     r.q = scaled(QUATT_FORMAT_INT8, 32, kAll, 127.0f);
-    r.k = scaled(QUATT_FORMAT_INT8, 64, kAll, 127.0f, QUATT_CENTER_SEGMENT);
+    r.k = scaled(QUATT_FORMAT_INT8, 64, kAll, 127.0f, QUATT_CENTER_SAMPLE);
     r.v = fp8().v;
     r.promotes = 1;
     return r;
@@ -183,6 +183,11 @@ inline constexpr std::array<quatt_recipe, 7> kNamedRecipes = {kBf16,    kF16,   
 [[nodiscard]] constexpr bool takes_given_codes(const quatt_operand_recipe& o) {
     return o.format == QUATT_FORMAT_E4M3 && o.scale_format == QUATT_SCALE_F32 &&
            o.group_tokens == 0 && o.group_channels == 0 && o.center == QUATT_CENTER_NONE;
+}
+
+// Tokens of V that are far from the centre are coded as they are.
+[[nodiscard]] constexpr bool keeps_far_tokens(const quatt_operand_recipe& v) {
+    return v.center == QUATT_CENTER_SAMPLE && v.group_channels == 1;
 }
 
 }  // namespace quatt::recipe

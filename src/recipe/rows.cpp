@@ -1,5 +1,6 @@
 #include "recipe/rows.hpp"
 
+#include <array>
 #include <cstring>
 
 #include "formats/bf16.hpp"
@@ -7,6 +8,7 @@
 #include "formats/e4m3.hpp"
 #include "formats/f16.hpp"
 #include "formats/int8.hpp"
+#include "recipe/sample.hpp"
 #include "recipe/simd.hpp"
 
 namespace quatt::recipe {
@@ -18,7 +20,7 @@ using formats::E4m3;
 using formats::F16;
 using formats::Int8;
 
-std::uint32_t magnitude(float x) {
+std::uint32_t magnitude_bits(float x) {
     return formats::bit_cast<std::uint32_t>(x) & 0x7FFF'FFFFu;
 }
 
@@ -145,6 +147,47 @@ QUATT_CLONES void multiply_row(float* x, const float* factor, std::int64_t n) {
     }
 }
 
+QUATT_CLONES void add_row(float* x, const float* y, std::int64_t n) {
+    for (std::int64_t d = 0; d < n; d++) {
+        x[d] += y[d];
+    }
+}
+
+QUATT_CLONES void lower_row(float* x, const float* y, std::int64_t n) {
+    for (std::int64_t d = 0; d < n; d++) {
+        x[d] = y[d] < x[d] ? y[d] : x[d];
+    }
+}
+
+QUATT_CLONES void raise_row(float* x, const float* y, std::int64_t n) {
+    for (std::int64_t d = 0; d < n; d++) {
+        x[d] = y[d] > x[d] ? y[d] : x[d];
+    }
+}
+
+QUATT_CLONES float folded_squares(const float* x, const float* c, std::int64_t n) {
+    constexpr auto kLanes = std::int64_t{kFarLanes}, kChannels = std::int64_t{kFarChannels};
+    std::array<float, kFarLanes> lanes{};
+    for (std::int64_t first = 0; first < n; first += kLanes * kChannels) {
+        for (std::int64_t i = 0; i < kChannels; i++) {
+            const std::int64_t left = n - first - i;
+            const std::int64_t count = left <= 0 ? 0 : (left + kChannels - 1) / kChannels;
+            for (std::int64_t l = 0; l < (count < kLanes ? count : kLanes); l++) {
+                const std::int64_t d = first + kChannels * l + i;
+                const float s = (x == nullptr ? 0.0f : x[d]) + c[d];
+                float& lane = lanes[static_cast<std::size_t>(l)];
+                lane = __builtin_fmaf(s, s, lane);
+            }
+        }
+    }
+    for (std::size_t step = kFarLanes / 2; step > 0; step /= 2) {
+        for (std::size_t l = 0; l < step; l++) {
+            lanes[l] += lanes[l + step];
+        }
+    }
+    return lanes[0];
+}
+
 QUATT_CLONES void add_to_sums(const float* x, std::int64_t n, double* sums) {
     for (std::int64_t d = 0; d < n; d++) {
         sums[d] += static_cast<double>(x[d]);
@@ -154,7 +197,7 @@ QUATT_CLONES void add_to_sums(const float* x, std::int64_t n, double* sums) {
 QUATT_CLONES std::uint32_t largest_magnitude(const float* x, std::int64_t n) {
     std::uint32_t largest = 0;
     for (std::int64_t d = 0; d < n; d++) {
-        const std::uint32_t a = magnitude(x[d]);
+        const std::uint32_t a = magnitude_bits(x[d]);
         largest = a > largest ? a : largest;
     }
     return largest;
@@ -162,9 +205,21 @@ QUATT_CLONES std::uint32_t largest_magnitude(const float* x, std::int64_t n) {
 
 QUATT_CLONES void raise_magnitudes(const float* x, std::int64_t n, std::uint32_t* largest) {
     for (std::int64_t d = 0; d < n; d++) {
-        const std::uint32_t a = magnitude(x[d]);
+        const std::uint32_t a = magnitude_bits(x[d]);
         largest[d] = a > largest[d] ? a : largest[d];
     }
+}
+
+QUATT_CLONES bool raise_beyond(const float* x, const float* inverse, float target, std::int64_t n,
+                               std::uint32_t* largest) {
+    std::uint32_t any = 0;
+    for (std::int64_t d = 0; d < n; d++) {
+        const float y = x[d] * inverse[d];
+        const std::uint32_t a = y >= -target && y <= target ? 0 : magnitude_bits(x[d]);
+        largest[d] = a > largest[d] ? a : largest[d];
+        any |= a;
+    }
+    return any != 0;
 }
 
 }  // namespace quatt::recipe

@@ -21,6 +21,12 @@ void narrow_codes_as_bf16(quatt_format narrow, const std::byte* codes, std::int6
 void subtract_row(float* x, const float* y, std::int64_t n);
 void scale_row(float* x, float factor, std::int64_t n);
 void multiply_row(float* x, const float* factor, std::int64_t n);
+void add_row(float* x, const float* y, std::int64_t n);
+// The smaller and the larger of both, NaN in y ignored.
+void lower_row(float* x, const float* y, std::int64_t n);
+void raise_row(float* x, const float* y, std::int64_t n);
+// Sum of (x + c)^2, null counting as 0, in the order of is_far's fold (sample.hpp).
+[[nodiscard]] float folded_squares(const float* x, const float* c, std::int64_t n);
 void add_to_sums(const float* x, std::int64_t n, double* sums);
 
 // Magnitudes are kept as the bits of |x|, ordered as the numbers are, with what is not finite above
@@ -28,5 +34,8 @@ void add_to_sums(const float* x, std::int64_t n, double* sums);
 inline constexpr std::uint32_t kNotFinite = 0x7F800000u;  // this or more
 [[nodiscard]] std::uint32_t largest_magnitude(const float* x, std::int64_t n);
 void raise_magnitudes(const float* x, std::int64_t n, std::uint32_t* largest);
+// Raises those of elements with |x * inverse| beyond the target, or NaN; says whether there was one.
+[[nodiscard]] bool raise_beyond(const float* x, const float* inverse, float target, std::int64_t n,
+                                std::uint32_t* largest);
 
 }  // namespace quatt::recipe
