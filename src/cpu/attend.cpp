@@ -86,8 +86,7 @@ public:
         }
         for (std::int64_t i = 0; i < n_; i++) {
             finish_row(p_, r_, head_.k, head_.v, first_row_ + i, at(promoted_m_, i),
-                       at(promoted_l_, i), at(promoted_far_, i),
-                       s_.promoted + i * o_.shape.dv);
+                       at(promoted_l_, i), at(promoted_far_, i), s_.promoted + i * o_.shape.dv);
         }
     }
 
@@ -219,8 +218,8 @@ private:
         }
     }
 
-    // The unrounded p of keys far from V's centre, to the far sums of the rows from `first` on, which
-    // are kept under maxima of their own: most tiles have no such key.
+    // The unrounded p of keys far from V's centre, to the far sums of the rows from `first` on,
+    // which are kept under maxima of their own: most tiles have no such key.
     void add_far(const SoftmaxTile& m, std::uint64_t keys, std::int64_t first) {
         for (std::int64_t i = 0; i < m.rows; i++) {
             const float max = m.row[i].m;

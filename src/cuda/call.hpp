@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/quantize/partials.hpp"
 #include "cuda/schedule/row.hpp"
 #include "cuda/tile/packed.hpp"
 #include "cuda/worklist/layout.hpp"
@@ -80,7 +79,8 @@ struct Workspace {
     };
     Part segments, work;
     Part q, k, v;  // codes, or where packed rows of 16 bit
-    Part q_factor, lse_shift, k_scale, v_scale, v_mean, k_mean, partials;  // quantised
+    Part q_factor, lse_shift, k_scale, v_scale, v_mean, k_mean;  // quantised
+    Part v_sample_scale, v_beyond, v_lied;                       // see quantize/config.hpp
     std::size_t bytes = 0;
 
     static constexpr std::size_t kAlign = 256;
@@ -100,7 +100,9 @@ struct Workspace {
             v_scale = take(kFloat * shape.channels());
             v_mean = take(kFloat * shape.channels());
             k_mean = take(kFloat * shape.channels());
-            partials = take(kFloat * quantize::partials(shape));
+            v_sample_scale = take(kFloat * shape.channels());
+            v_beyond = take(4 * shape.channels());
+            v_lied = take(4 * shape.segments * shape.heads_kv);
         } else if (!c.is_direct) {
             q = take(2 * shape.q_rows() * shape.dim);
             k = take(2 * shape.k_codes());

@@ -178,7 +178,10 @@ inline tile::PackedOperands quantize_operands(const Call& c, const Workspace& w,
                                   .q_rows = shape.queries,
                                   .q_tiles = shape.query_tiles(),
                                   .k_tiles = shape.key_tiles()};
-    quantize::pack_fp8(inputs(c, t, list), to, part<float>(c, w.partials), launcher);
+    quantize::pack_fp8(
+        inputs(c, t, list), to,
+        {part<float>(c, w.v_sample_scale), part<u32>(c, w.v_beyond), part<u32>(c, w.v_lied)},
+        static_cast<u32>(c.blocks), launcher);
     return to;
 }
 

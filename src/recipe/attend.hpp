@@ -80,9 +80,9 @@ void emulate_rows(const HeadProblem& p, const EmulateOptions& o, const Canonical
 [[nodiscard]] std::size_t emulate_scratch_bytes(std::int64_t head_dim, std::int64_t head_dim_v,
                                                 std::int64_t key_tile);
 
-// Ends a row: o [channels of v] and l are the sums under the running max m, l_far the part of l that
-// belongs to tokens far from V's centre. The sink joins, scales and means of V and the LSE that
-// smoothing K took come back, and the row is stored.
+// Ends a row: o [channels of v] and l are the sums under the running max m, l_far the part of l
+// that belongs to tokens far from V's centre. The sink joins, scales and means of V and the LSE
+// that smoothing K took come back, and the row is stored.
 void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead& k,
                 const CanonicalHead& v, std::int64_t row, float m, float l, float l_far,
                 const float* o);

@@ -81,7 +81,8 @@ public:
             // The scale of a sample needs head-room, which costs a float nothing.
             want(r.center != QUATT_CENTER_SAMPLE ||
                      (r.format == QUATT_FORMAT_E4M3 && r.group_channels == 1),
-                 "center", r.center, "NONE or SEGMENT for V, or SAMPLE for E4M3 with a scale a channel");
+                 "center", r.center,
+                 "NONE or SEGMENT for V, or SAMPLE for E4M3 with a scale a channel");
         }
         const bool blocks = r.center == QUATT_CENTER_BLOCK || r.normalize == QUATT_NORMALIZE_BLOCK;
         want(blocks ? r.block_tokens > 0 : r.block_tokens == 0, "block_tokens", r.block_tokens,

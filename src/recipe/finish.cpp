@@ -42,7 +42,8 @@ QUATT_CLONES void add_mean(const float* mean, std::int64_t n, float share, float
 }  // namespace
 
 void finish_row(const HeadProblem& p, const quatt_recipe& r, const CanonicalHead& k,
-                const CanonicalHead& v, std::int64_t row, float m, float l, float l_far, const float* o) {
+                const CanonicalHead& v, std::int64_t row, float m, float l, float l_far,
+                const float* o) {
     std::array<float, kMaxHeadDim> out{};
     const float w = static_cast<float>(r.exponent_bias);
     if (l == 0.0f) {

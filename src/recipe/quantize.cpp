@@ -118,7 +118,7 @@ public:
             return without_scales();
         }
         if (r_.scale_format == QUATT_SCALE_F32) {
-            r_.group_channels != 1               ? per_token_group()
+            r_.group_channels != 1             ? per_token_group()
             : r_.center == QUATT_CENTER_SAMPLE ? per_sampled_channel()
                                                : per_channel();
         } else if (r_.key_groups != 0 || r_.group_channels == 1) {
@@ -223,9 +223,9 @@ private:
                 halves[g] = half[g][d];
             }
             if (r_.group_channels == 1 && count[d] > 0) {
-                const SampledChannel c = sampled_channel(
-                    median(means, count[d]), median(halves, count[d]), smallest[d], largest[d],
-                    sample_size(x_.tokens), r_.amax_target);
+                const SampledChannel c =
+                    sampled_channel(median(means, count[d]), median(halves, count[d]), smallest[d],
+                                    largest[d], sample_size(x_.tokens), r_.amax_target);
                 to_.mean[d] = c.center;
                 to_.scales[d] = c.scale;
             } else {

@@ -28,8 +28,8 @@ struct CanonicalShape {
 [[nodiscard]] CanonicalShape canonical_shape(const quatt_operand_recipe& r, bool mean_term,
                                              std::int64_t tokens, std::int64_t channels);
 
-// x ~ mean + norm * scale * decode(code), without the mean for tokens that are far from it. Views of
-// memory that the caller provides.
+// x ~ mean + norm * scale * decode(code), without the mean for tokens that are far from it. Views
+// of memory that the caller provides.
 struct CanonicalHead {
     std::byte* codes = nullptr;  // [tokens, channels]
     float* scales =

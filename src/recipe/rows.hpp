@@ -34,7 +34,8 @@ void add_to_sums(const float* x, std::int64_t n, double* sums);
 inline constexpr std::uint32_t kNotFinite = 0x7F800000u;  // this or more
 [[nodiscard]] std::uint32_t largest_magnitude(const float* x, std::int64_t n);
 void raise_magnitudes(const float* x, std::int64_t n, std::uint32_t* largest);
-// Raises those of elements with |x * inverse| beyond the target, or NaN; says whether there was one.
+// Raises those of elements with |x * inverse| beyond the target, or NaN; says whether there was
+// one.
 [[nodiscard]] bool raise_beyond(const float* x, const float* inverse, float target, std::int64_t n,
                                 std::uint32_t* largest);
 

@@ -46,8 +46,9 @@ inline constexpr float kLeastScale = 0x1p-126f;
     }
     const std::int64_t first = i * tokens / kSampleTokens,
                        end = (i + std::int64_t{1}) * tokens / kSampleTokens;
-    return first + static_cast<std::int64_t>(
-                       std::uint64_t{scrambled(~i)} * static_cast<std::uint64_t>(end - first) >> 32);
+    return first +
+           static_cast<std::int64_t>(
+               std::uint64_t{scrambled(~i)} * static_cast<std::uint64_t>(end - first) >> 32);
 }
 
 [[nodiscard]] QUATT_HD constexpr std::int64_t sample_size(std::int64_t tokens) {
@@ -88,8 +89,8 @@ QUATT_HD constexpr void sort(float (&x)[N]) {
     }
 }
 
-// The median of `count` finite numbers, 0 of none; the others are +infinity. Halves are added, since
-// a sum may overflow.
+// The median of `count` finite numbers, 0 of none; the others are +infinity. Halves are added,
+// since a sum may overflow.
 [[nodiscard]] QUATT_HD constexpr float median(float (&x)[kSampleGroups], std::uint32_t count) {
     sort(x);
     float low = 0, high = 0;
@@ -159,8 +160,7 @@ struct SampledChannel {
     const float room = kHeadRoom * amax < most ? kHeadRoom * amax : most;
     constexpr float kLargest = std::numeric_limits<float>::max();
     // A channel of equal numbers has the smallest scale, so that any other number is beyond it.
-    return {c, amax == 0 ? kLeastScale
-                         : scale_of_amax(room < kLargest ? room : kLargest, target)};
+    return {c, amax == 0 ? kLeastScale : scale_of_amax(room < kLargest ? room : kLargest, target)};
 }
 
 // A token of V is far from the centre c where |v - c|^2 > 2 |v|^2, over the head's channels: then

@@ -1,34 +1,28 @@
 // The quantisers of recipe fp8, and the row copy of the 16-bit recipes: constants, shared-memory
 // plans, workspace extents, launch geometry and parameters.
 //
-// The stages are build_worklist (worklist/build.cuh), statistics, which packs Q too where no LSE is
-// wanted, finalise (statistics.cuh), pack_q where one is, pack_kv (pack.cuh). Dim is the head size
-// padded with zero channels, 64 or 128.
+// The stages are build_worklist (worklist/build.cuh), sample (sample.cuh), pack, which reads Q, K
+// and V once, and repack, which packs V of those heads again whose sample lied (pack.cuh). Dim is
+// the head size padded with zero channels, 64 or 128.
 //
-// A CTA works on one slot of one head. Slots are numbered through all segments, so that the host
-// only needs their capacity: segment s owns slots from first(s) on, where first(s) is
-//   statistics      SegmentEntry::stat_tile          = first key / 128 + s
-//   pack_kv         SegmentEntry::k_tile             = first key / 64 + s
-//   pack_q          SegmentEntry::q_row / 128 + s
-// No two segments meet, since floor((a + b) / n) + 1 >= floor(a / n) + ceil(b / n). The table must
-// keep first(s) from falling, for empty and invalid segments too. A slot that nobody owns costs one
-// search.
+// A block of pack works on one tile of one head, or a part of one of Q. Tiles are numbered through
+// all segments (tile/packed.hpp), so that the host only needs their capacity; a tile that nobody
+// owns costs one search. The segment table must keep first tiles from falling, for empty and
+// invalid segments too.
 //
 // What the stages move, per token and head at Dim = 128, 16-bit in, and what one SM keeps in
 // flight:
-//   kernel      read   written  threads  registers   CTAs   bytes that the loads of
-//               bytes  bytes             90a, 120f   90a    one CTA ask for at once
-//   statistics  512    16       256      80, 106     3      up to 64 K
-//   pack_q      256    132      256      80, 94      3      32 K
-//   pack_kv     512    256      128      96, 80      5      16 K
-//   finalise    16 of the partials, from L2
-// At S = 30272 and 56 heads: 2.9 GB, .68 ms at a copy's 4.2 TB/s. Bandwidth times latency is about
-// 30 KB an SM. Partials are dead after finalise: they may lie where K's and V's codes go.
+//   kernel      read   written  threads  bytes that the loads of
+//               bytes  bytes             one block ask for at once
+//   sample      512    0        512      up to 128 K: of at most 1024 tokens a segment
+//   pack        768    388      128      16 K
+// At S = 30272 and 56 heads: 1.96 GB, .47 ms at a copy's 4.2 TB/s. Bandwidth times latency is about
+// 30 KB an SM.
 #pragma once
 
 #include "cuda/ptx/ptx.hpp"
-#include "cuda/quantize/partials.hpp"
 #include "cuda/worklist/segments.hpp"
+#include "recipe/sample.hpp"
 
 namespace quatt::quantize {
 inline namespace QUATT_ABI {
@@ -43,15 +37,8 @@ using tile::kKeyTile;
 using tile::kQueryTile;
 using tile::swizzled_chunk;
 
-inline constexpr u32 kQuerySlot = 128;  // rows that a CTA of pack_q looks after
-
 inline constexpr float kTarget = 448.0f;  // E4M3's largest number: what amax becomes
-inline constexpr float kLeastScale = 0x1p-126f;
-inline constexpr float kLeastMean = 1.0f / 64;  // part of a V channel's centred amax
 inline constexpr float kLog2E = 1.4426950408889634f;
-// NOTE: sums are of x / 256, so that 128 of the largest bf16 numbers do not overflow: a sum that is
-// not finite then says that an x is not. Exact, for subnormals of bf16 and f16 too.
-inline constexpr float kSumFactor = 0x1p-8f;
 inline constexpr u32 kInfBits = 0x7F800000u;
 
 // Keys of a V tile are stored in the order in which the accumulators of mma m16n8 leave them in a
@@ -60,46 +47,28 @@ inline constexpr u32 kKeyGroup = 16;
 
 // ---------------------------------------------------------------- kernels
 
-// 256 threads read rows of Dim / 8 pieces of 16 bytes: for Dim = 128, 8 + 8 loads a thread.
-
-template <u32 Dim>
-struct StatisticsConfig {
-    static constexpr u32 kThreads = 256, kWarps = kThreads / 32;
-    static constexpr u32 kPieces = Dim / 8;           // of a row; the lanes that share a row
-    static constexpr u32 kRows = kThreads / kPieces;  // at a time
-    static constexpr u32 kPasses = kStatTile / kRows;
-    static constexpr u32 kColumns = kStats * Dim;  // of a partial
+struct SampleConfig {
+    static constexpr u32 kChannels = 64;  // of a block
+    static constexpr u32 kWarps = recipe::kSampleGroups, kThreads = 32 * kWarps;
+    static constexpr u32 kPieces = kChannels / 8;  // of 16 bytes; the lanes that share a row
+    static constexpr u32 kSubs = 32 / kPieces, kPasses = recipe::kGroupTokens / kSubs;
 
     struct SharedPlan {
-        float part[kWarps][kStats][Dim];  // channels in the order of statistics_channel
+        alignas(16) float mean[recipe::kSampleGroups][kChannels],
+            half[recipe::kSampleGroups][kChannels];
+        float low[recipe::kSampleGroups][kChannels], high[recipe::kSampleGroups][kChannels];
     };
-    static_assert(kPieces <= 32 && kStatTile % kRows == 0 && kColumns % kThreads == 0);
 };
 
-// Folds the partials of one segment and head. 8 or 16 groups of lanes walk every 8th or 16th tile,
-// 4 channels a lane.
-template <u32 Dim>
-struct FinaliseConfig {
-    static constexpr u32 kThreads = 256;
-    static constexpr u32 kLanes = Dim / 4;  // of a group
-    static constexpr u32 kGroups = kThreads / kLanes;
-    static constexpr u32 kAhead = 4;  // tiles in flight a group
-
-    struct SharedPlan {
-        double sum[2][kGroups][Dim];  // K, V
-        float edge[2][kGroups][Dim];  // minimum and maximum of V
-    };
-    static_assert(sizeof(SharedPlan) <= 48 << 10);
-};
-
-// 128 query rows of one head; a warp owns 16 consecutive ones.
+// Query rows of one head: a tile, or half of one. A warp owns 16 consecutive ones.
 template <u32 Dim>
 struct PackQConfig {
-    static constexpr u32 kThreads = 256, kWarps = kThreads / 32;
+    static constexpr u32 kThreads = Dim, kWarps = kThreads / 32;
     static constexpr u32 kPieces = Dim / 8;     // of a row; the lanes that share a row
     static constexpr u32 kRows = 32 / kPieces;  // of a warp at a time
-    static constexpr u32 kWarpRows = kQuerySlot / kWarps;
+    static constexpr u32 kWarpRows = 16;
     static constexpr u32 kPasses = kWarpRows / kRows;
+    static constexpr u32 kBlockRows = kWarpRows * kWarps, kParts = kQueryTile / kBlockRows;
     static_assert(kPasses <= kPieces);
 };
 
@@ -135,10 +104,11 @@ struct PackVConfig {
 };
 
 template <u32 Dim>
-struct PackKvConfig {
+struct PackConfig {
     static constexpr u32 kThreads = PackKConfig<Dim>::kThreads;
     static constexpr u32 kSharedBytes = sizeof(typename PackVConfig<Dim>::SharedPlan);
     static_assert(kThreads == PackVConfig<Dim>::kThreads &&
+                  kThreads == PackQConfig<Dim>::kThreads &&
                   kSharedBytes >= sizeof(typename PackKConfig<Dim>::SharedPlan));
 };
 
@@ -153,38 +123,33 @@ struct CopyRowsConfig {
 
 // ---------------------------------------------------------------- workspace extents and launches
 
-// `keys` and `queries` are capacities: of the packed stream, or batch items times tokens of each.
-[[nodiscard]] QUATT_HD constexpr i64 query_slots(i64 queries, i64 segments) {
-    return tile::tiles_of(queries, segments, kQuerySlot);
-}
-
 // One-dimensional; blocks must be below 2^31, and a launch of 0 blocks is left out.
 struct LaunchShape {
     i64 blocks = 0;
     u32 threads = 0, shared_bytes = 0;
 };
 
-// `q_blocks`: of the pack_q launch that comes first in it.
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr LaunchShape statistics_launch(i64 q_blocks, i64 stat_slots,
-                                                               i64 kv_heads) {
-    using C = StatisticsConfig<Dim>;
-    static_assert(C::kThreads == PackQConfig<Dim>::kThreads);
-    return {q_blocks + stat_slots * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
+[[nodiscard]] QUATT_HD constexpr LaunchShape sample_launch(i64 segments, i64 kv_heads) {
+    using C = SampleConfig;
+    return {segments * kv_heads * 2 * (Dim / C::kChannels), C::kThreads,
+            u32(sizeof(C::SharedPlan))};
+}
+// The blocks of a launch of pack that have rows of Q; they come first.
+template <u32 Dim>
+[[nodiscard]] QUATT_HD constexpr i64 query_blocks(i64 query_tiles, i64 q_heads) {
+    return query_tiles * PackQConfig<Dim>::kParts * q_heads;
 }
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr LaunchShape finalise_launch(i64 segments, i64 kv_heads) {
-    using C = FinaliseConfig<Dim>;
-    return {segments * kv_heads, C::kThreads, u32(sizeof(typename C::SharedPlan))};
+[[nodiscard]] QUATT_HD constexpr LaunchShape pack_launch(i64 query_tiles, i64 q_heads,
+                                                         i64 key_tiles, i64 kv_heads) {
+    using C = PackConfig<Dim>;
+    return {query_blocks<Dim>(query_tiles, q_heads) + 2 * key_tiles * kv_heads, C::kThreads,
+            C::kSharedBytes};
 }
 template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr LaunchShape pack_q_launch(i64 query_slots, i64 q_heads) {
-    return {query_slots * q_heads, PackQConfig<Dim>::kThreads, 0};
-}
-template <u32 Dim>
-[[nodiscard]] QUATT_HD constexpr LaunchShape pack_kv_launch(i64 key_tiles, i64 kv_heads) {
-    using C = PackKvConfig<Dim>;
-    return {2 * key_tiles * kv_heads, C::kThreads, C::kSharedBytes};
+[[nodiscard]] QUATT_HD constexpr LaunchShape repack_launch(i64 multiprocessors) {
+    return {multiprocessors, PackConfig<Dim>::kThreads, PackConfig<Dim>::kSharedBytes};
 }
 // `slots`: query_tiles for Q, key_tiles for K and V.
 template <u32 Dim>
@@ -210,6 +175,16 @@ struct Input {
            channels % kElements == 0;
 }
 
+struct SampleParams {
+    ptx::Global<const ptx::U32x4> segments;  // [segments], see worklist::load_segment
+    u32 kv_heads, channels, channels_v;
+    Input k, v;
+    ptx::Global<float> k_mean, v_mean, v_scale;  // [segments, Hkv, Dim]
+    ptx::Global<float> v_sample_scale;           // likewise, as v_scale: what pack codes with
+    ptx::Global<u32> v_beyond;                   // likewise: 0
+    ptx::Global<u32> v_lied;                     // [segments, Hkv]: 0
+};
+
 struct PackQParams {
     ptx::Global<const ptx::U32x4> segments;
     u32 segment_count;
@@ -224,27 +199,6 @@ struct PackQParams {
     ptx::Global<float> lse_shift;     // [Hq, q_rows]: softmax_scale * q . k_mean; likewise
 };
 
-struct StatisticsParams {
-    ptx::Global<const ptx::U32x4> segments;  // [segments], see worklist::load_segment
-    u32 segment_count;
-    u32 kv_heads, channels, channels_v;
-    Input k, v;
-    i64 stat_slots;
-    ptx::Global<float> partials;  // [Hkv, stat_slots, kStats, Dim], sums times kSumFactor
-    // Q, if it has no lse_shift (which needs K's mean): by the first blocks, so that the rows of K
-    // and V are the last ones read.
-    u32 q_blocks;
-    PackQParams q;
-};
-
-struct FinaliseParams {
-    ptx::Global<const ptx::U32x4> segments;
-    u32 kv_heads;
-    i64 stat_slots;
-    ptx::Global<const float> partials;           // [Hkv, stat_slots, kStats, Dim]
-    ptx::Global<float> k_mean, v_mean, v_scale;  // [segments, Hkv, Dim]
-};
-
 struct PackKParams {
     ptx::Global<const ptx::U32x4> segments;
     u32 segment_count;
@@ -253,7 +207,7 @@ struct PackKParams {
     i64 k_tiles;
     ptx::Global<const float> k_mean;  // [segments, Hkv, Dim]
     ptx::Global<u8> k8;               // [Hkv, k_tiles, 64 keys, Dim] E4M3, chunks swizzled
-    ptx::Global<float> k_scale;       // [Hkv, k_tiles, kKeyScaleStride]
+    ptx::Global<float> k_scale;       // [Hkv, k_tiles, kKeyScaleStride]: words 0 and 3
 };
 
 struct PackVParams {
@@ -262,11 +216,18 @@ struct PackVParams {
     u32 kv_heads, channels;
     Input v;
     i64 k_tiles;
-    ptx::Global<const float> v_mean, v_scale;  // [segments, Hkv, Dim]
+    ptx::Global<const float> v_mean, v_sample_scale;  // [segments, Hkv, Dim]
+    // [segments, Hkv, Dim]: bits of the channel's largest coded |x| beyond the scale's range, or 0.
+    ptx::Global<u32> v_beyond;
+    ptx::Global<u32> v_lied;     // [segments, Hkv]: whether one of them is not 0
+    ptx::Global<u16> far_keys;   // the memory of k_scale: halves 2 to 5 of each 8
+    ptx::Global<float> v_scale;  // [segments, Hkv, Dim]; repack only
     ptx::Global<u8> v8;  // [Hkv, k_tiles, Dim, 64 keys in stored order] E4M3, chunks swizzled
 };
 
-struct PackKvParams {
+struct PackParams {
+    u32 q_blocks;
+    PackQParams q;
     PackKParams k;
     PackVParams v;
 };

@@ -11,9 +11,6 @@ inline namespace QUATT_ABI {
 
 using ptx::Site;
 
-[[nodiscard]] QUATT_DEV float magnitude(float x) {
-    return formats::bit_cast<float>(formats::bit_cast<u32>(x) & 0x7FFFFFFFu);
-}
 [[nodiscard]] QUATT_DEV u32 larger(u32 a, u32 b) {
     return a < b ? b : a;
 }
@@ -30,6 +27,11 @@ using ptx::Site;
     return u32(smaller(i32(row), rows - 1));
 }
 
+// `row`, or the first of `rows` where there are not so many, or none.
+[[nodiscard]] QUATT_DEV i64 row_or_first(u32 row, i32 rows) {
+    return i32(row) < rows ? row : 0;
+}
+
 [[nodiscard]] QUATT_DEV u32 ones(u32 bits) {
     bits -= bits >> 1 & 0x55555555u;
     bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u);
@@ -43,28 +45,24 @@ using ptx::Site;
     return ptx::unpack_f16x2(pair);
 }
 
-// fp32 scale of a group from the bits of its amax: amax / 448; 1 for a group of zeros; at least
-// 2^-126, so that its reciprocal is finite; NaN for a group that is not finite.
+// fp32 scale of a group from the bits of its amax; NaN for a group that is not finite.
 [[nodiscard]] QUATT_DEV float scale_of(u32 amax_bits) {
-    const float s = formats::bit_cast<float>(amax_bits) * (1.0f / kTarget);
-    const float clamped = s < kLeastScale ? kLeastScale : s;
-    return amax_bits == 0          ? 1.0f
-           : amax_bits >= kInfBits ? formats::bit_cast<float>(kInfBits | 1u << 22)
-                                   : clamped;
+    return amax_bits >= kInfBits
+               ? formats::bit_cast<float>(kInfBits | 1u << 22)
+               : recipe::scale_of_amax(formats::bit_cast<float>(amax_bits), kTarget);
 }
 
 // The numbers of a segment that say where its slots and rows begin.
 struct SegmentStarts {
-    i32 q_row, k_tile, stat_tile;
+    i32 q_row, k_tile;
 };
 [[nodiscard]] QUATT_DEV SegmentStarts load_segment_starts(ptx::Global<const ptx::U32x4> table,
                                                           u32 s, Site site) {
     static_assert(sizeof(worklist::SegmentEntry) == 64 &&
                   offsetof(worklist::SegmentEntry, q_row) == 48 &&
-                  offsetof(worklist::SegmentEntry, k_tile) == 52 &&
-                  offsetof(worklist::SegmentEntry, stat_tile) == 56);
+                  offsetof(worklist::SegmentEntry, k_tile) == 52);
     const ptx::U32x4 last = table.load(4 * i64(s) + 3, site);
-    return {i32(last.x), i32(last.y), i32(last.z)};
+    return {i32(last.x), i32(last.y)};
 }
 
 // The last segment whose first slot, `first(places, s)`, is at most `slot`. A collective of the

@@ -3,7 +3,7 @@
 
 #include "cuda/launch/launcher.hpp"
 #include "cuda/quantize/pack.cuh"
-#include "cuda/quantize/statistics.cuh"
+#include "cuda/quantize/sample.cuh"
 #include "cuda/tile/operands.hpp"
 
 namespace quatt::quantize {
@@ -39,88 +39,90 @@ void with_format(const Inputs& c, F&& f) {
     }
 }
 
-inline bool is_wide_input(const Input& x, i64 batch, u32 channels) {
+inline bool is_aligned_input(const Input& x, i64 batch, u32 channels) {
     return is_aligned16(reinterpret_cast<u64>(x.data.data()), batch, x.strides, channels);
 }
 
+// What the quantisers of V tell each other, in the workspace.
+struct SampleState {
+    ptx::Global<float> v_sample_scale;  // [segments, Hkv, dim]
+    ptx::Global<u32> v_beyond;          // likewise
+    ptx::Global<u32> v_lied;            // [segments, Hkv]
+};
+
 template <class Format, u32 Dim, bool Aligned16>
-void pack_fp8(const Inputs& c, const tile::PackedOperands& to, ptx::Global<float> partials,
-              launch::Launcher& l) {
+void pack_fp8(const Inputs& c, const tile::PackedOperands& to, const SampleState& state,
+              u32 multiprocessors, launch::Launcher& l) {
     const tile::PackedShape& shape = c.shape;
     const auto table = c.list.segments;
     const u32 segments = c.list.segment_count, heads_q = static_cast<u32>(shape.heads_q),
               heads_kv = static_cast<u32>(shape.heads_kv);
-    const i64 slots = stat_slots(shape.keys, segments);
-    const PackQParams q{.segments = table,
-                        .segment_count = segments,
-                        .q_heads = heads_q,
-                        .heads_per_group = heads_q / heads_kv,
-                        .channels = c.channels,
-                        .q = c.q,
-                        .softmax_scale = c.softmax_scale,
-                        .has_lse_shift = c.has_lse,
-                        .q_rows = to.q_rows,
-                        .q_tiles = to.q_tiles,
-                        .q8 = to.q,
-                        .q_factor = to.q_factor,
-                        .k_mean = to.k_mean,
-                        .lse_shift = to.lse_shift};
-    const LaunchShape q_launch = pack_q_launch<Dim>(query_slots(shape.queries, segments), heads_q);
-    const u32 q_blocks = c.has_lse ? 0 : static_cast<u32>(q_launch.blocks);
-    start<statistics<Format, Dim, Aligned16>>(l, "statistics",
-                                              statistics_launch<Dim>(q_blocks, slots, heads_kv),
-                                              StatisticsParams{.segments = table,
-                                                               .segment_count = segments,
-                                                               .kv_heads = heads_kv,
-                                                               .channels = c.channels,
-                                                               .channels_v = c.channels_v,
-                                                               .k = c.k,
-                                                               .v = c.v,
-                                                               .stat_slots = slots,
-                                                               .partials = partials,
-                                                               .q_blocks = q_blocks,
-                                                               .q = q});
-    start<finalise<Dim>>(l, "finalise", finalise_launch<Dim>(segments, heads_kv),
-                         FinaliseParams{.segments = table,
-                                        .kv_heads = heads_kv,
-                                        .stat_slots = slots,
-                                        .partials = partials,
-                                        .k_mean = to.k_mean,
-                                        .v_mean = to.v_mean,
-                                        .v_scale = to.v_scale});
-    if (c.has_lse) {
-        start<pack_q<Format, Dim, Aligned16>>(l, "pack_q", q_launch, q);
-    }
-    start<pack_kv<Format, Dim, Aligned16>>(l, "pack_kv", pack_kv_launch<Dim>(to.k_tiles, heads_kv),
-                                           PackKvParams{.k = {.segments = table,
-                                                              .segment_count = segments,
-                                                              .kv_heads = heads_kv,
-                                                              .channels = c.channels,
-                                                              .k = c.k,
-                                                              .k_tiles = to.k_tiles,
-                                                              .k_mean = to.k_mean,
-                                                              .k8 = to.k,
-                                                              .k_scale = to.k_scale},
-                                                        .v = {.segments = table,
-                                                              .segment_count = segments,
-                                                              .kv_heads = heads_kv,
-                                                              .channels = c.channels_v,
-                                                              .v = c.v,
-                                                              .k_tiles = to.k_tiles,
-                                                              .v_mean = to.v_mean,
-                                                              .v_scale = to.v_scale,
-                                                              .v8 = to.v}});
+    start<sample<Format, Dim, Aligned16>>(l, "sample", sample_launch<Dim>(segments, heads_kv),
+                                          SampleParams{.segments = table,
+                                                       .kv_heads = heads_kv,
+                                                       .channels = c.channels,
+                                                       .channels_v = c.channels_v,
+                                                       .k = c.k,
+                                                       .v = c.v,
+                                                       .k_mean = to.k_mean,
+                                                       .v_mean = to.v_mean,
+                                                       .v_scale = to.v_scale,
+                                                       .v_sample_scale = state.v_sample_scale,
+                                                       .v_beyond = state.v_beyond,
+                                                       .v_lied = state.v_lied});
+    const PackVParams v{
+        .segments = table,
+        .segment_count = segments,
+        .kv_heads = heads_kv,
+        .channels = c.channels_v,
+        .v = c.v,
+        .k_tiles = to.k_tiles,
+        .v_mean = to.v_mean,
+        .v_sample_scale = state.v_sample_scale,
+        .v_beyond = state.v_beyond,
+        .v_lied = state.v_lied,
+        .far_keys = {reinterpret_cast<u16*>(to.k_scale.data()), 2 * to.k_scale.count()},
+        .v_scale = to.v_scale,
+        .v8 = to.v};
+    start<pack<Format, Dim, Aligned16>>(
+        l, "pack", pack_launch<Dim>(to.q_tiles, heads_q, to.k_tiles, heads_kv),
+        PackParams{.q_blocks = static_cast<u32>(query_blocks<Dim>(to.q_tiles, heads_q)),
+                   .q = {.segments = table,
+                         .segment_count = segments,
+                         .q_heads = heads_q,
+                         .heads_per_group = heads_q / heads_kv,
+                         .channels = c.channels,
+                         .q = c.q,
+                         .softmax_scale = c.softmax_scale,
+                         .has_lse_shift = c.has_lse,
+                         .q_rows = to.q_rows,
+                         .q_tiles = to.q_tiles,
+                         .q8 = to.q,
+                         .q_factor = to.q_factor,
+                         .k_mean = to.k_mean,
+                         .lse_shift = to.lse_shift},
+                   .k = {.segments = table,
+                         .segment_count = segments,
+                         .kv_heads = heads_kv,
+                         .channels = c.channels,
+                         .k = c.k,
+                         .k_tiles = to.k_tiles,
+                         .k_mean = to.k_mean,
+                         .k8 = to.k,
+                         .k_scale = to.k_scale},
+                   .v = v});
+    start<repack<Format, Dim, Aligned16>>(l, "repack", repack_launch<Dim>(multiprocessors), v);
 }
 
-// Recipe fp8: statistics, means and scales, codes. `partials`: floats of quantize::partials.
-inline void pack_fp8(const Inputs& c, const tile::PackedOperands& to, ptx::Global<float> partials,
-                     launch::Launcher& l) {
-    const bool wide = is_wide_input(c.q, c.q_batch, c.channels) &&
-                      is_wide_input(c.k, c.k_batch, c.channels) &&
-                      is_wide_input(c.v, c.v_batch, c.channels_v);
+// Recipe fp8: centres and scales, codes, and V again where the sample lied.
+inline void pack_fp8(const Inputs& c, const tile::PackedOperands& to, const SampleState& state,
+                     u32 multiprocessors, launch::Launcher& l) {
+    const bool aligned = is_aligned_input(c.q, c.q_batch, c.channels) &&
+                         is_aligned_input(c.k, c.k_batch, c.channels) &&
+                         is_aligned_input(c.v, c.v_batch, c.channels_v);
     with_format(c, [&]<class Format, u32 Dim>() {
-        wide ? pack_fp8<Format, Dim, true>(c, to, partials, l)
-             : pack_fp8<Format, Dim, false>(c, to, partials, l);
+        aligned ? pack_fp8<Format, Dim, true>(c, to, state, multiprocessors, l)
+                : pack_fp8<Format, Dim, false>(c, to, state, multiprocessors, l);
     });
 }
 
@@ -135,7 +137,7 @@ void copy_rows_of(const Inputs& c, const Input& x, i64 batch, u32 heads, u32 cha
                            .rows = rows,
                            .to = to};
     const LaunchShape launch = copy_rows_launch<Dim>(slots, heads);
-    is_wide_input(x, batch, channels)
+    is_aligned_input(x, batch, channels)
         ? start<copy_rows<Which, Dim, true>>(l, "copy_rows", launch, p)
         : start<copy_rows<Which, Dim, false>>(l, "copy_rows", launch, p);
 }

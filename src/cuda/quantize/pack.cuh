@@ -8,28 +8,33 @@
 namespace quatt::quantize {
 inline namespace QUATT_ABI {
 
-// Q: 128 rows of one head, two tiles, by a block. A scale for each row.
+using recipe::magnitude;
+
+// Q: a tile of one head, or half of one, by a block. A scale for each row.
 template <class Format, u32 Dim, bool Aligned16>
 QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
     using C = PackQConfig<Dim>;
     const u32 lane = ptx::lane_id(), warp = ptx::warp_id();
-    const u32 slot = block / p.q_heads, head = block % p.q_heads;
-    const auto first_slot = [](i32 q_row, u32 s) { return q_row / i32(kQuerySlot) + i32(s); };
+    const u32 slot = block / p.q_heads, head = block % p.q_heads, tile = slot / C::kParts;
+    const auto first_tile = [](i32 q_row, u32 s) { return tile::first_tile(q_row, s, kQueryTile); };
     const u32 s = find_segment(
-        p.segments, p.segment_count, i32(slot),
-        [&](const SegmentStarts& places, u32 i) { return first_slot(places.q_row, i); });
+        p.segments, p.segment_count, i32(tile),
+        [&](const SegmentStarts& starts, u32 i) { return first_tile(starts.q_row, i); });
     const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
-    const i32 first = (i32(slot) - first_slot(segment.q_row, s)) * i32(kQuerySlot);
-    const i32 rows = rows_from(first, segment.q_len);
-    if (rows > 0) {
+    // The block's first row, and how many rows of the segment there are from its tile's first on.
+    const i32 tile_row = (i32(tile) - first_tile(segment.q_row, s)) * i32(kQueryTile);
+    const i32 first = tile_row + i32(slot % C::kParts * C::kBlockRows);
+    const i32 rows = tile_row < 0 ? 0 : segment.q_len - first;
+    // NOTE: of a tile with rows all are written, zeros past the end, since wgmma reads them.
+    if (tile_row >= 0 && tile_row < segment.q_len) {
         const u32 piece = lane % C::kPieces, row0 = warp * C::kWarpRows + lane / C::kPieces;
         const i64 from = segment.q + head * p.q.strides.head + first * p.q.strides.token;
         u32 w[C::kPasses][4];
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const i64 token = row_or_last(row0 + pass * C::kRows, rows);
+            const i64 token = row_or_first(row0 + pass * C::kRows, rows);
             load_piece<Aligned16>(w[pass], p.q, from + token * p.q.strides.token, 8 * piece,
-                                  p.channels);
+                                  rows > 0 ? p.channels : 0);
         }
 
         // Lane `piece` of a row's lanes looks after the row of pass `piece`.
@@ -74,12 +79,8 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
                 my_dot = piece == pass ? dot : my_dot;
             }
         }
-        // Whole tiles: rows past the end are zeros, since wgmma reads them.
-        const i32 written = smaller(
-            (rows + i32(kQueryTile) - 1) / i32(kQueryTile) * i32(kQueryTile), i32(kQuerySlot));
-        const i64 tile = head * p.q_tiles + tile::first_tile(segment.q_row, s, kQueryTile) +
-                         first / i32(kQueryTile);
-        const auto codes = p.q8.sub(tile * kQueryTile * Dim, i64(written) * Dim);
+        const i64 at = (head * p.q_tiles + tile) * kQueryTile + slot % C::kParts * C::kBlockRows;
+        const auto codes = p.q8.sub(at * Dim, i64(C::kBlockRows) * Dim);
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const float inverse = ptx::shfl_idx(my_inverse, lane - piece + pass);
@@ -93,10 +94,8 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
             }
             const u32 row = row0 + pass * C::kRows;
             const bool is_real = i32(row) < rows;
-            if (i32(row) < written) {
-                codes.store(row * Dim + 16 * swizzled_chunk(Dim, row, piece / 2) + 8 * (piece % 2),
-                            ptx::U32x2{is_real ? half[0] : 0, is_real ? half[1] : 0});
-            }
+            codes.store(row * Dim + 16 * swizzled_chunk(Dim, row, piece / 2) + 8 * (piece % 2),
+                        ptx::U32x2{is_real ? half[0] : 0, is_real ? half[1] : 0});
         }
 
         const i64 to = head * p.q_rows + segment.q_row + first;
@@ -110,19 +109,13 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
     }
 }
 
-template <class Format, u32 Dim, bool Aligned16>
-QUATT_KERNEL(PackQConfig<Dim>::kThreads) pack_q(const PackQParams p) {
-    launch::pdl_wait_then_trigger();
-    pack_queries<Format, Dim, Aligned16>(p, ptx::block_x());
-}
-
-// K without its mean: one tile of 64 keys of one head, with one scale.
+// K without its centre: one tile of 64 keys of one head, with one scale.
 template <class Format, u32 Dim, bool Aligned16>
 QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared shared) {
     using C = PackKConfig<Dim>;
     const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), warp = ptx::warp_id();
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
-                               [](const SegmentStarts& places, u32) { return places.k_tile; });
+                               [](const SegmentStarts& starts, u32) { return starts.k_tile; });
     const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.k_tile) * i32(kKeyTile);
     const i32 keys = rows_from(first, segment.k_len);
@@ -140,7 +133,6 @@ QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared s
         float mean[8];
         load_floats(mean, p.k_mean, (i64(s) * p.kv_heads + head) * Dim + 8 * piece);
 
-        // The maximum drops NaN, which can only come with a mean that is not finite.
         float amax = 0, poison = 0;
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
@@ -149,11 +141,9 @@ QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared s
                 const ptx::F32x2 x = unpack(Format{}, w[pass][i]);
                 amax = ptx::max(amax, magnitude(x.x - mean[2 * i]));
                 amax = ptx::max(amax, magnitude(x.y - mean[2 * i + 1]));
+                // The maximum drops NaN.
+                poison = ptx::fma(x.y, 0.0f, ptx::fma(x.x, 0.0f, poison));
             }
-        }
-        QUATT_UNROLL
-        for (u32 i = 0; i < 8; i++) {
-            poison = ptx::fma(mean[i], 0.0f, poison);
         }
         u32 amax_bits = formats::bit_cast<u32>(amax + poison);
         QUATT_UNROLL
@@ -189,25 +179,75 @@ QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared s
             to.store(row * Dim + 16 * swizzled_chunk(Dim, row, piece / 2) + 8 * (piece % 2),
                      ptx::U32x2{codes[0], codes[1]});
         }
-        if (thread == 0) {
-            p.k_scale.store(at * tile::kKeyScaleStride, ptx::F32x4{scale, 0, 0, 0});
+        if (thread == 0) {  // words 1 and 2 are pack_values'
+            p.k_scale.store(at * tile::kKeyScaleStride, scale);
+            p.k_scale.store(at * tile::kKeyScaleStride + 3, 0.0f);
         }
     }
 }
 
-// V without its mean, transposed: one tile of 64 keys of one head.
+// Bit i: token i of the 16 of a chunk is far from the centre (recipe/sample.hpp, is_far). Lanes
+// that share the chunk's tokens, Lanes of them, hold 4 channels each, and get the same bits.
+template <u32 Lanes, class Value>
+[[nodiscard]] QUATT_DEV u32 far_tokens(const float (&center)[4], Value&& value) {
+    const u32 lane = ptx::lane_id();
+    float squares[kKeyGroup], center_squares = 0;
+    QUATT_UNROLL
+    for (u32 i = 0; i < 4; i++) {
+        center_squares = ptx::fma(center[i], center[i], center_squares);
+    }
+    QUATT_UNROLL
+    for (u32 key = 0; key < kKeyGroup; key++) {
+        squares[key] = 0;
+        QUATT_UNROLL
+        for (u32 i = 0; i < 4; i++) {
+            const float sum = value(key, i) + center[i];
+            squares[key] = ptx::fma(sum, sum, squares[key]);
+        }
+    }
+    // Each fold halves the tokens that a lane looks after, so that in the end lane l has token
+    // l / (Lanes / 16).
+    QUATT_UNROLL
+    for (u32 mask = Lanes / 2, left = kKeyGroup / 2; mask > 0; mask /= 2, left /= 2) {
+        const bool is_upper = (lane & mask) != 0;
+        QUATT_UNROLL
+        for (u32 key = 0; key < left; key++) {
+            const float mine = is_upper ? squares[key + left] : squares[key],
+                        other = is_upper ? squares[key] : squares[key + left];
+            squares[key] = mine + ptx::shfl_xor(other, mask);
+        }
+        if (left == 0) {
+            squares[0] += ptx::shfl_xor(squares[0], mask);
+        }
+        center_squares += ptx::shfl_xor(center_squares, mask);
+    }
+    u32 far = ptx::ballot(recipe::is_far(squares[0], center_squares));
+    if constexpr (Lanes == 16) {
+        return far >> (lane & 16u) & 0xFFFFu;
+    } else {
+        static_assert(Lanes == 32);  // each token in two lanes: the even bits
+        far &= 0x55555555u;
+        far = (far | far >> 1) & 0x33333333u;
+        far = (far | far >> 2) & 0x0F0F0F0Fu;
+        far = (far | far >> 4) & 0x00FF00FFu;
+        return (far | far >> 8) & 0xFFFFu;
+    }
+}
+
+// V without its centre, but for far tokens, transposed: one tile of 64 keys of one head.
 //
 // thread (chunk c, lane l) reads channels 4l..4l+3 of keys 16c..16c+15 and holds, for each of them,
 // the 16 bytes of chunk c of its row. Unit u = (i * 4 + c) * kLanes + (l ^ (c + 4 (i % 2))) of
 // shared memory takes those of channel 4l + i: eight lanes that store (same i and c) and eight that
 // load (same l, i of one parity pair, all c) meet eight different 16-byte banks.
-template <class Format, u32 Dim, bool Aligned16>
-QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared shared) {
+//
+// IsAgain: of a head whose sample lied. Its channels with values beyond the scale's range take the
+// exact amax.
+template <class Format, u32 Dim, bool Aligned16, bool IsAgain>
+QUATT_DEV void pack_values(const PackVParams& p, const worklist::SegmentEntry& segment, u32 s,
+                           u32 slot, u32 head, ptx::Shared shared) {
     using C = PackVConfig<Dim>;
     const u32 thread = ptx::thread_x();
-    const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
-                               [](const SegmentStarts& places, u32) { return places.k_tile; });
-    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - segment.k_tile) * i32(kKeyTile);
     const i32 keys = rows_from(first, segment.k_len);
     if (keys > 0) {
@@ -220,12 +260,34 @@ QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared
             load_piece<Aligned16>(w[key], p.v, from + token * p.v.strides.token, 4 * l, p.channels);
         }
         float mean[4], inverse[4];
-        const i64 channel0 = (i64(s) * p.kv_heads + head) * Dim + 4 * l;
+        const i64 pair = i64(s) * p.kv_heads + head, channel0 = pair * Dim + 4 * l;
         load_floats(mean, p.v_mean, channel0);
-        load_floats(inverse, p.v_scale, channel0);
+        load_floats(inverse, p.v_sample_scale, channel0);
+        if constexpr (IsAgain) {
+            const auto beyond = p.v_beyond.template load<ptx::U32x4>(channel0);
+            inverse[0] = beyond.x != 0 ? scale_of(beyond.x) : inverse[0];
+            inverse[1] = beyond.y != 0 ? scale_of(beyond.y) : inverse[1];
+            inverse[2] = beyond.z != 0 ? scale_of(beyond.z) : inverse[2];
+            inverse[3] = beyond.w != 0 ? scale_of(beyond.w) : inverse[3];
+            if (first == 0 && c == 0) {
+                p.v_scale.store(channel0,
+                                ptx::F32x4{inverse[0], inverse[1], inverse[2], inverse[3]});
+            }
+        }
         QUATT_UNROLL
         for (u32 i = 0; i < 4; i++) {
             inverse[i] = 1.0f / inverse[i];
+        }
+        const auto value = [&](u32 key, u32 i) {
+            const ptx::F32x2 pair_of = unpack(Format{}, w[key][i / 2]);
+            return i % 2 == 0 ? pair_of.x : pair_of.y;
+        };
+        u32 far = far_tokens<C::kLanes>(mean, value);
+        const i32 real = keys - i32(first_key);
+        far &= real >= i32(kKeyGroup) ? 0xFFFFu : real <= 0 ? 0u : (1u << real) - 1;
+        if (!IsAgain && l == 0) {
+            p.far_keys.store((head * p.k_tiles + slot) * (2 * tile::kKeyScaleStride) + 2 + c,
+                             u16(far));
         }
         // Keys past the end have code 0. Word t of a chunk holds keys 2t, 2t + 1, 2t + 8, 2t + 9.
         u32 is_key[4];
@@ -241,19 +303,46 @@ QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared
         const auto unit = [](u32 l_, u32 i, u32 c_) {
             return 16 * ((i * C::kChunks + c_) * C::kLanes + (l_ ^ (c_ + 4 * (i % 2))));
         };
-        QUATT_UNROLL
-        for (u32 i = 0; i < 4; i++) {
-            u32 chunk[4];
+        u32 evidence = 0;  // the top bit of a byte: some code has reached 448, or is NaN
+        const auto code = [&](auto&& centred) {
             QUATT_UNROLL
-            for (u32 t = 0; t < 4; t++) {
-                const auto number = [&](u32 key) {
-                    const ptx::F32x2 pair = unpack(Format{}, w[key][i / 2]);
-                    return ((i % 2 == 0 ? pair.x : pair.y) - mean[i]) * inverse[i];
-                };
-                chunk[t] = is_key[t] & ptx::pack_e4m3x4(number(2 * t), number(2 * t + 1),
-                                                        number(2 * t + 8), number(2 * t + 9));
+            for (u32 i = 0; i < 4; i++) {
+                u32 chunk[4];
+                QUATT_UNROLL
+                for (u32 t = 0; t < 4; t++) {
+                    const auto number = [&](u32 key) { return centred(key, i) * inverse[i]; };
+                    chunk[t] = is_key[t] & ptx::pack_e4m3x4(number(2 * t), number(2 * t + 1),
+                                                            number(2 * t + 8), number(2 * t + 9));
+                    evidence |= (chunk[t] & 0x7F7F7F7Fu) + 0x02020202u;
+                }
+                shared.store(unit(l, i, c), ptx::U32x4{chunk[0], chunk[1], chunk[2], chunk[3]});
             }
-            shared.store(unit(l, i, c), ptx::U32x4{chunk[0], chunk[1], chunk[2], chunk[3]});
+        };
+        const auto what_is_coded = [&](u32 key, u32 i) {
+            return value(key, i) - ((far >> key & 1) != 0 ? 0.0f : mean[i]);
+        };
+        if (far == 0) {
+            code([&](u32 key, u32 i) { return value(key, i) - mean[i]; });
+        } else {
+            code(what_is_coded);
+        }
+        if (!IsAgain && (evidence & 0x80808080u) != 0) {
+            QUATT_UNROLL
+            for (u32 i = 0; i < 4; i++) {
+                u32 beyond = 0;
+                QUATT_UNROLL
+                for (u32 key = 0; key < kKeyGroup; key++) {
+                    const float x = what_is_coded(key, i), y = x * inverse[i];
+                    const bool is_in = y >= -kTarget && y <= kTarget;
+                    beyond = is_in || i32(key) >= real
+                                 ? beyond
+                                 : larger(beyond, formats::bit_cast<u32>(magnitude(x)));
+                }
+                if (beyond != 0) {
+                    ptx::atomic_max(p.v_beyond, channel0 + i, beyond);
+                    ptx::atomic_max(p.v_lied, pair, 1u);
+                }
+            }
         }
         ptx::barrier_sync();
 
@@ -267,18 +356,52 @@ QUATT_DEV void pack_values(const PackVParams& p, u32 slot, u32 head, ptx::Shared
     }
 }
 
-// A tile of K or V a block; the last keys first, since their rows are what the statistics leave in
-// the L2.
+// Q first, then a tile of K or V a block.
 template <class Format, u32 Dim, bool Aligned16>
-QUATT_KERNEL(PackKvConfig<Dim>::kThreads) pack_kv(const PackKvParams p) {
+QUATT_KERNEL(PackConfig<Dim>::kThreads) pack(const PackParams p) {
     launch::pdl_wait_then_trigger();
-    const ptx::Shared shared = ptx::dynamic_shared(PackKvConfig<Dim>::kSharedBytes);
-    const u32 block = ptx::blocks_x() - 1 - ptx::block_x();
-    const u32 slot = block / (2 * p.k.kv_heads), tile = block % (2 * p.k.kv_heads);
-    if (tile < p.k.kv_heads) {
-        pack_keys<Format, Dim, Aligned16>(p.k, slot, tile, shared);
+    if (ptx::block_x() < p.q_blocks) {
+        pack_queries<Format, Dim, Aligned16>(p.q, ptx::block_x());
+        return;
+    }
+    const ptx::Shared shared = ptx::dynamic_shared(PackConfig<Dim>::kSharedBytes);
+    const u32 block = ptx::block_x() - p.q_blocks;
+    const u32 slot = block / (2 * p.k.kv_heads), head = block % (2 * p.k.kv_heads);
+    if (head < p.k.kv_heads) {
+        pack_keys<Format, Dim, Aligned16>(p.k, slot, head, shared);
     } else {
-        pack_values<Format, Dim, Aligned16>(p.v, slot, tile - p.k.kv_heads, shared);
+        const u32 s = find_segment(p.v.segments, p.v.segment_count, i32(slot),
+                                   [](const SegmentStarts& starts, u32) { return starts.k_tile; });
+        pack_values<Format, Dim, Aligned16, false>(p.v, worklist::load_segment(p.v.segments, s), s,
+                                                   slot, head - p.k.kv_heads, shared);
+    }
+}
+
+// V again, of the segments and heads whose sample lied: most often none, and the launch ends.
+template <class Format, u32 Dim, bool Aligned16>
+QUATT_KERNEL(PackConfig<Dim>::kThreads) repack(const PackVParams p) {
+    launch::pdl_wait_then_trigger();
+    const ptx::Shared shared = ptx::dynamic_shared(PackConfig<Dim>::kSharedBytes);
+    const u32 pairs = p.segment_count * p.kv_heads;
+    QUATT_NO_UNROLL
+    for (u32 first = 0; first < pairs; first += 32) {
+        const u32 mine = first + ptx::lane_id();
+        u32 lied = ptx::ballot(mine < pairs && p.v_lied.load(mine < pairs ? mine : 0) != 0);
+        QUATT_NO_UNROLL
+        for (u32 pair = first; lied != 0; pair++, lied >>= 1) {
+            if ((lied & 1) == 0) {
+                continue;
+            }
+            const u32 s = pair / p.kv_heads;
+            const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
+            const u32 tiles = (u32(segment.k_len) + kKeyTile - 1) / kKeyTile;
+            QUATT_NO_UNROLL
+            for (u32 tile = ptx::block_x(); tile < tiles; tile += ptx::blocks_x()) {
+                pack_values<Format, Dim, Aligned16, true>(p, segment, s, u32(segment.k_tile) + tile,
+                                                          pair % p.kv_heads, shared);
+                ptx::barrier_sync();  // the shared memory has been read
+            }
+        }
     }
 }
 
@@ -296,8 +419,8 @@ QUATT_KERNEL(CopyRowsConfig<Dim>::kThreads) copy_rows(const CopyRowsParams p) {
         return kIsQ ? q_row / i32(kKeyTile) + i32(s) : k_tile;
     };
     const u32 s = find_segment(p.segments, p.segment_count, i32(slot),
-                               [&](const SegmentStarts& places, u32 i) {
-                                   return first_slot(places.q_row, places.k_tile, i);
+                               [&](const SegmentStarts& starts, u32 i) {
+                                   return first_slot(starts.q_row, starts.k_tile, i);
                                });
     const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
     const i32 first = (i32(slot) - first_slot(segment.q_row, segment.k_tile, s)) * i32(kKeyTile);

@@ -24,6 +24,7 @@ struct RecipeTraits {
     static constexpr bool kIsPacked = R.k.scale_format != QUATT_SCALE_NONE;
     static constexpr u32 kElementBytes = kIsPacked ? 1 : 2;  // of Q, K, V and P
     static constexpr bool kIsCentred = R.v.center != QUATT_CENTER_NONE;
+    static constexpr bool kKeepsFarTokens = recipe::keeps_far_tokens(R.v);
 };
 
 struct Fp8 : RecipeTraits<recipe::kFp8> {};

@@ -5,7 +5,8 @@
 //   Q     [Hq, query tiles, 64 rows, dim]    E4M3, the 16-byte chunks of a row swizzled
 //   K     [Hkv, key tiles, 64 keys, dim]     likewise
 //   V^T   [Hkv, key tiles, dim, 64 keys]     likewise, keys in stored order
-//   scale of K      [Hkv, key tiles, 4]      fp32, the first of each four
+//   scale of K      [Hkv, key tiles, 4]      fp32, the first of each four; the second and third are
+//                                            bits: which keys of the tile are far from V's centre
 //   scale, mean of V  [segments, Hkv, dim]   fp32
 //   factor of Q       [Hq, queries]          fp32: scale * softmax_scale * log2 e
 //
@@ -23,7 +24,7 @@ namespace quatt::tile {
 
 inline constexpr std::uint32_t kKeyTile = 64;    // keys of a packed tile, and of a K scale
 inline constexpr std::uint32_t kQueryTile = 64;  // rows of a packed Q tile
-// K scales are so many floats apart, the others 0, because a bulk copy moves 16 bytes at least.
+// K scales are so many floats apart, because a bulk copy moves 16 bytes at least.
 inline constexpr std::uint32_t kKeyScaleStride = 4;
 
 // Number of `index`'s segment's first tile of `tile_tokens` tokens.

@@ -6,6 +6,7 @@
 
 #include "cuda/ptx/ptx.hpp"
 #include "cuda/schedule/attend.hpp"
+#include "cuda/softmax/far_keys.cuh"
 #include "cuda/softmax/modifier.cuh"
 #include "cuda/softmax/recipes.hpp"
 #include "cuda/softmax/row_state.cuh"
@@ -96,7 +97,9 @@ struct SharedPlan {
     // Packed: [kDim, 64 keys in stored order]; else [64 keys, kDim].
     u8 v[C::kStages][C::kTileBytes];
     u8 q[C::kSharedQ ? C::kRows * C::kPitch : 16];
-    ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers, packed only
+    // Packed only:
+    alignas(16) u8 far[C::kIsPacked ? C::kThreads : 1][softmax::FarSum::kBytes];
+    ptx::u64 full[C::kStages], empty[C::kStages];  // mbarriers
     u32 item;
 };
 

@@ -79,6 +79,13 @@ QUATT_KERNEL(C::kThreads) attention(const WarpMmaParams<C> p) {
             }
         }
         float o[C::kBlocks][C::kOutTiles][4] = {};
+        const softmax::FarSum far{
+            shared.sub(offsetof(SharedPlan<C>, far) +
+                           (C::kIsPacked ? ptx::thread_x() : 0) * softmax::FarSum::kBytes,
+                       softmax::FarSum::kBytes)};
+        if constexpr (C::Recipe::kKeepsFarTokens) {
+            far.reset();
+        }
         typename C::RowState rows([](u32) { return true; });
         // The next position whose maximum is taken before its exponentials.
         i32 refresh_at = count - 1;
@@ -92,10 +99,24 @@ QUATT_KERNEL(C::kThreads) attention(const WarpMmaParams<C> p) {
 
         // ---------------------------------------------------------------- key tiles, last to first
         constexpr i64 kScaleStride = tile::kKeyScaleStride;
-        const auto k_scale = [&](i32 n) {
-            return p.packed.k_scale.load(i64(keys.k_tile + walk.tile(n)) * kScaleStride);
+        const auto entry_of = [&](i32 n) {
+            return p.packed.k_scale.template load<ptx::F32x4>(i64(keys.k_tile + walk.tile(n)) *
+                                                              kScaleStride);
         };
-        float next_scale = C::kIsPacked && count > 0 ? k_scale(count - 1) : 1.0f;
+        const auto far_keys_of = [](const ptx::F32x4& entry) {
+            return softmax::FarKeys{formats::bit_cast<u32>(entry.y),
+                                    formats::bit_cast<u32>(entry.z)};
+        };
+        float next_scale = 1;
+        bool next_has_far = false;  // whether a key of that tile is far from V's centre
+        const auto load_entry = [&](i32 n) {
+            const ptx::F32x4 entry = entry_of(n);
+            next_scale = entry.x;
+            next_has_far = far_keys_of(entry).any();
+        };
+        if (C::kIsPacked && count > 0) {
+            load_entry(count - 1);
+        }
         QUATT_NO_UNROLL
         for (i32 n = count - 1; n >= 0; n--) {
             const u32 stage = used % C::kStages;
@@ -115,8 +136,9 @@ QUATT_KERNEL(C::kThreads) attention(const WarpMmaParams<C> p) {
             };
             set_scale();
             const auto scale_of = [&](u32 r) -> float& { return scale[C::kIsPacked ? r : 0]; };
+            const bool has_far = next_has_far;
             if (C::kIsPacked && n > 0) {
-                next_scale = k_scale(n - 1);
+                load_entry(n - 1);
             }
 
             float s[C::kBlocks][C::kScoreTiles][4];
@@ -280,6 +302,15 @@ QUATT_KERNEL(C::kThreads) attention(const WarpMmaParams<C> p) {
                 }
                 plan_refresh(risen);
             }
+            if constexpr (C::Recipe::kKeepsFarTokens) {
+                if (has_far) [[unlikely]] {
+                    far.template add<C::kKeys / 8>(
+                        far_keys_of(entry_of(n)), t, rows.exponent_offset[0],
+                        rows.exponent_offset[1], [&](u32 j, u32 r, u32 i) {
+                            return ptx::ex2(rows.exponent(r, s[0][j][2 * r + i], scale_of(r)));
+                        });
+                }
+            }
             QUATT_UNROLL
             for (u32 r = 0; r < kLaneRows; r++) {
                 rows.sum[r] += sum[r];
@@ -315,6 +346,10 @@ QUATT_KERNEL(C::kThreads) attention(const WarpMmaParams<C> p) {
                                 has_key ? lse : -INFINITY);
             }
             const float inverse = 1.0f / rows.sum[r];
+            float share = 1;  // of the centre of V
+            if constexpr (C::Recipe::kKeepsFarTokens) {
+                share = (rows.sum[r] - far.finish(r, rows.exponent_offset[r])) * inverse;
+            }
             QUATT_UNROLL
             for (u32 j = 0; j < C::kOutTiles; j++) {
                 float &y0 = o[r / 2][j][2 * (r % 2)], &y1 = o[r / 2][j][2 * (r % 2) + 1];
@@ -325,8 +360,8 @@ QUATT_KERNEL(C::kThreads) attention(const WarpMmaParams<C> p) {
                         p.packed.v_scale.template load<ptx::F32x2>(scales_at + 8 * j + 2 * column);
                     const auto mean =
                         p.packed.v_mean.template load<ptx::F32x2>(scales_at + 8 * j + 2 * column);
-                    y0 = has_key ? ptx::fma(y0, v.x, mean.x) : 0.0f;
-                    y1 = has_key ? ptx::fma(y1, v.y, mean.y) : 0.0f;
+                    y0 = has_key ? ptx::fma(y0, v.x, mean.x * share) : 0.0f;
+                    y1 = has_key ? ptx::fma(y1, v.y, mean.y * share) : 0.0f;
                 }
             }
         }

@@ -4,6 +4,7 @@
 
 #include "cuda/ptx/ptx.hpp"
 #include "cuda/schedule/attend.hpp"
+#include "cuda/softmax/far_keys.cuh"
 #include "cuda/softmax/modifier.cuh"
 #include "cuda/softmax/recipes.hpp"
 #include "cuda/softmax/row_state.cuh"
@@ -65,7 +66,8 @@ struct Config {
     // store meet in a bank.
     static constexpr u32 kRowPitch = 2 * kDim + 16;
     static_assert(16 * kRowPitch <= kPromotedBytes);
-    static_assert(R::kElementBytes == 1 && R::kIsPacked && R::kIsCentred && kPolicy.refreshes);
+    static_assert(R::kElementBytes == 1 && R::kIsPacked && R::kIsCentred && R::kKeepsFarTokens &&
+                  kPolicy.refreshes);
 
     static constexpr u32 kIntervalTiles = u32(kPolicy.promotion_interval) / kKeys;
     // m above the promoted accumulator's exponents, in log2 units, that makes it follow.
@@ -89,9 +91,10 @@ struct SharedPlan {
     alignas(1024) u8 v[C::kStages][2][C::kTileBytes];  // [kDim, 64 keys in stored order]
     // [kDim / 8][32 lanes] x 16 bytes; at the end of an item 16 rows of out.
     alignas(16) u8 promoted[C::kWarps][C::kPromotedBytes];
-    alignas(16) float k_scale[C::kStages][2][tile::kKeyScaleStride];  // the first of each counts
-    u64 full[C::kStages], empty[C::kStages];                          // mbarriers
-    u64 item_full, item_empty;                                        // of q and the three below
+    alignas(16) float k_scale[C::kStages][2][tile::kKeyScaleStride];  // and far keys, as packed
+    alignas(16) u8 far[C::kWarps][32][softmax::FarSum::kBytes];
+    u64 full[C::kStages], empty[C::kStages];  // mbarriers
+    u64 item_full, item_empty;                // of q and the three below
     // Three items: results are made of one while the next one is computed, and a third found.
     alignas(16) u32 item[3][12];
     alignas(16) float v_scale[3][C::kDim], v_mean[3][C::kDim];
@@ -139,6 +142,10 @@ struct SharedViews {
     }
     [[nodiscard]] QUATT_DEV ptx::Shared promoted(u32 warp) const {
         return all.sub(offsetof(Plan, promoted) + warp * C::kPromotedBytes, C::kPromotedBytes);
+    }
+    [[nodiscard]] QUATT_DEV softmax::FarSum far(u32 warp, u32 lane) const {
+        constexpr u32 kBytes = softmax::FarSum::kBytes;
+        return {all.sub(offsetof(Plan, far) + (32 * warp + lane) * kBytes, kBytes)};
     }
     // Of the block's n-th item.
     [[nodiscard]] QUATT_DEV ptx::Shared item(u32 n) const {

@@ -138,6 +138,8 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
         typename C::Rows rows([&](u32 r) { return row_of(r) < queries; });
         typename C::Promoted promoted{
             shared.promoted(warp), lane, {C::Rows::kNoOffset, C::Rows::kNoOffset}};
+        const softmax::FarSum far = shared.far(warp, lane);
+        far.reset();
         SlowTiles<C> slow(tile);
         QUATT_UNROLL
         for (u32 i = 0; i < C::kOutRegisters; i++) {
@@ -163,15 +165,17 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
             }
             ptx::wgmma_commit();
         };
-        float scale[2];  // t = score * scale, in log2 units
+        float scale[2];     // t = score * scale, in log2 units
+        bool has_far_keys;  // the tile at hand, in the lane that reads
         const auto load_scale = [&](u32 half) {
             // NOTE: one lane reads, the one that lets go of the stage: racecheck does not see the
             // order that syncwarp makes where the compiler needs no instruction for it.
-            float k_scale = 0;
+            ptx::U32x4 entry{0, 0, 0, 0};
             if (speaks) {
-                k_scale = shared.k_scale(stage, half).template load<float>(0);
+                entry = shared.k_scale(stage, half).template load<ptx::U32x4>(0);
             }
-            k_scale = ptx::shfl_idx(k_scale, 0);
+            has_far_keys = (entry.y | entry.z) != 0;
+            const float k_scale = formats::bit_cast<float>(ptx::shfl_idx(entry.x, 0));
             scale[0] = factor[0] * k_scale;
             scale[1] = factor[1] * k_scale;
         };
@@ -192,7 +196,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
 
         // Scores of `tile` in s become its P in `now`, beside the products of the tile before,
         // which `settle` waits for.
-        const auto softmax = [&](u32(&now)[C::kPSteps][4], bool is_first, auto&& settle) {
+        const auto softmax = [&](u32(&now)[C::kPSteps][4], u32 half, bool is_first, auto&& settle) {
             // The largest score of this lane in row r, NaN ignored. NOTE: pinned, or the compiler
             // hoists it out of the slow branches.
             const auto lane_maximum = [&](u32 r) {
@@ -291,7 +295,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
                 return C::Probabilities::may_overflow(even) || C::Probabilities::may_overflow(odd);
             };
             const bool may_overflow[2] = {exponentials(0), exponentials(1)};
-            if (ptx::any(may_overflow[0] || may_overflow[1])) [[unlikely]] {
+            if (ptx::any(may_overflow[0] || may_overflow[1] || has_far_keys)) [[unlikely]] {
                 bool is_slow = false, is_coarse = false;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
@@ -312,6 +316,20 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
                 if (is_slow) {
                     rows.refresh |= risen;
                     slow.plan(walk, tile, unmasked, true, is_coarse || rows.refresh != 0);
+                }
+                if (ptx::any(has_far_keys)) {
+                    softmax::FarKeys keys_of_tile{0, 0};
+                    if (speaks) {
+                        const auto entry = shared.k_scale(stage, half).template load<ptx::U32x4>(0);
+                        keys_of_tile = {entry.y, entry.z};
+                    }
+                    keys_of_tile = {ptx::shfl_idx(keys_of_tile.low, 0),
+                                    ptx::shfl_idx(keys_of_tile.high, 0)};
+                    far.add<C::kKeys / 8>(
+                        keys_of_tile, t, rows.exponent_offset[0], rows.exponent_offset[1],
+                        [&](u32 n, u32 r, u32 i) {
+                            return ptx::ex2(rows.exponent(r, s[4 * n + 2 * r + i], scale[r]));
+                        });
                 }
             }
             // NOTE: after a branch, or the compiler waits before the exponentials.
@@ -345,7 +363,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
             issue_qk(k_of(stage, 1));
             load_scale(1);
             ptx::wgmma_wait<0>();
-            softmax(pa, true, [] {});
+            softmax(pa, 1, true, [] {});
             // The next pair: asked for early, the answer takes a while.
             u32 next = 0, next_phase = 0;
             bool is_there = false;
@@ -373,7 +391,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
                     is_there = ptx::mbarrier_test_wait(shared.full(next), next_phase);
                 }
                 ptx::wgmma_wait<1>();
-                softmax(now, false, [&] {
+                softmax(now, half, false, [&] {
                     ptx::wgmma_wait<0>();
                     if (half == 1) {
                         release(before);
@@ -408,7 +426,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
             shared.item(item).template load<ptx::U32x4>(offsetof(ItemWords, results));
         const auto offset = [](u32 low, u32 high) { return i64(u64(high) << 32 | low); };
         const ptx::Shared v_scale = shared.v_scale(item), v_mean = shared.v_mean(item);
-        float keep[2], add[2];
+        float keep[2], add[2], share[2];  // share: of the centre of V
         bool has_key[2];
         QUATT_UNROLL
         for (u32 r = 0; r < 2; r++) {
@@ -424,6 +442,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
             const float inverse = 1.0f / rows.sum[r];
             keep[r] = promoted.factor(r, rows.exponent_offset[r]) * inverse;
             add[r] = inverse;
+            share[r] = (rows.sum[r] - far.finish(r, rows.exponent_offset[r])) * inverse;
         }
         QUATT_UNROLL
         for (u32 n = 0; n < C::kOutRegisters / 4; n++) {
@@ -431,10 +450,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
             const ptx::F32x4 y = promoted.load(n);
             const auto v = v_scale.template load<ptx::F32x2>(4 * (8 * n + 2 * t));
             const auto mean = v_mean.template load<ptx::F32x2>(4 * (8 * n + 2 * t));
-            x[0] = ptx::fma(ptx::fma(x[0], add[0], y.x * keep[0]), v.x, mean.x);
-            x[1] = ptx::fma(ptx::fma(x[1], add[0], y.y * keep[0]), v.y, mean.y);
-            x[2] = ptx::fma(ptx::fma(x[2], add[1], y.z * keep[1]), v.x, mean.x);
-            x[3] = ptx::fma(ptx::fma(x[3], add[1], y.w * keep[1]), v.y, mean.y);
+            x[0] = ptx::fma(ptx::fma(x[0], add[0], y.x * keep[0]), v.x, mean.x * share[0]);
+            x[1] = ptx::fma(ptx::fma(x[1], add[0], y.y * keep[0]), v.y, mean.y * share[0]);
+            x[2] = ptx::fma(ptx::fma(x[2], add[1], y.z * keep[1]), v.x, mean.x * share[1]);
+            x[3] = ptx::fma(ptx::fma(x[3], add[1], y.w * keep[1]), v.y, mean.y * share[1]);
             QUATT_UNROLL
             for (u32 i = 0; i < 4; i++) {
                 x[i] = has_key[i / 2] ? x[i] : 0.0f;

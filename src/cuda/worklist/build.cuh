@@ -125,7 +125,6 @@ QUATT_KERNEL(kBuildThreads) build_worklist(const BuildParams p) {
         g.k_len = i32(k_len);
         g.q_row = i32(q);
         g.k_tile = tile::first_tile(k, s, tile::kKeyTile);
-        g.stat_tile = tile::first_tile(k, s, 2 * tile::kKeyTile);
         worklist::store_segment(p.segments, s, g);
         if (s < kSortedSegments) {
             shared.store(kCost + 4 * s, u32(k_len));

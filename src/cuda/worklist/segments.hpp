@@ -22,8 +22,7 @@ struct SegmentEntry {
     i32 q_len, k_len;  // 0 where the lengths given were invalid
     i32 q_row;         // first row in [Hq, q_rows]
     i32 k_tile;        // first tile of 64 keys, tile::first_tile
-    i32 stat_tile;     // first tile of 128 keys, likewise
-    i32 unused;
+    i32 unused[2];
 };
 static_assert(sizeof(SegmentEntry) == kSegmentBytes);
 

@@ -1,0 +1,133 @@
+// Centres of K and V and V's scales, from a sample of each segment (docs/recipes.md, "The sample";
+// the rule itself is recipe/sample.hpp). No block depends on another one, so a segment gives the
+// bits that it gives alone.
+#pragma once
+
+#include "cuda/quantize/input.cuh"
+#include "recipe/sample.hpp"
+
+namespace quatt::quantize {
+inline namespace QUATT_ABI {
+
+// 64 channels of K or V, one KV head and segment a block. A warp has a group of the sample: lane
+// (sub, piece) holds 8 channels of tokens sub, sub + 4, sub + 8 ... of its 64, so that the folds of
+// a sum are first the lane's own, then two between lanes.
+template <class Format, u32 Dim, bool Aligned16>
+QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
+    launch::pdl_wait_then_trigger();
+    using C = SampleConfig;
+    using Plan = C::SharedPlan;
+    constexpr u32 kSlices = Dim / C::kChannels;
+    const u32 thread = ptx::thread_x(), lane = ptx::lane_id(), group = ptx::warp_id();
+    const u32 block = ptx::block_x(), slice = block % kSlices, pair = block / (2 * kSlices);
+    const u32 head = pair % p.kv_heads, s = pair / p.kv_heads;
+    const bool is_v = block / kSlices % 2 != 0;
+    const ptx::Shared shared = ptx::dynamic_shared(sizeof(Plan));
+    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
+    const i64 tokens = segment.k_len;
+
+    const u32 piece = lane % C::kPieces, sub = lane / C::kPieces;
+    const Input x{is_v ? p.v.data : p.k.data, is_v ? p.v.strides : p.k.strides};
+    const i64 from = (is_v ? segment.v : segment.k) + head * x.strides.head;
+    u32 w[C::kPasses][4];
+    bool is_there[C::kPasses];
+    QUATT_UNROLL
+    for (u32 pass = 0; pass < C::kPasses; pass++) {
+        const i64 token = recipe::sample_token(group, sub + C::kSubs * pass, tokens);
+        is_there[pass] = token >= 0;
+        load_piece<Aligned16>(w[pass], x, from + (token < 0 ? 0 : token) * x.strides.token,
+                              C::kChannels * slice + 8 * piece,
+                              token < 0 ? 0
+                              : is_v    ? p.channels_v
+                                        : p.channels);
+    }
+    const u32 size = recipe::group_size(group, tokens);
+    float mean[8], half[8], low[8], high[8];
+    QUATT_UNROLL
+    for (u32 i = 0; i < 8; i++) {
+        float sum[C::kPasses], smallest = formats::bit_cast<float>(kInfBits), largest = -smallest;
+        QUATT_UNROLL
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            const ptx::F32x2 two = unpack(Format{}, w[pass][i / 2]);
+            const float value = i % 2 == 0 ? two.x : two.y;
+            sum[pass] = value * recipe::kSumFactor;
+            // NaN is dropped here; it shows in the sum.
+            smallest = is_there[pass] ? ptx::min(smallest, value) : smallest;
+            largest = is_there[pass] ? ptx::max(largest, value) : largest;
+        }
+        QUATT_UNROLL
+        for (u32 step = C::kPasses / 2; step > 0; step /= 2) {
+            QUATT_UNROLL
+            for (u32 pass = 0; pass < step; pass++) {
+                sum[pass] += sum[pass + step];
+            }
+        }
+        QUATT_UNROLL
+        for (u32 mask = 16; mask >= C::kPieces; mask /= 2) {
+            sum[0] += ptx::shfl_xor(sum[0], mask);
+            smallest = ptx::min(smallest, ptx::shfl_xor(smallest, mask));
+            largest = ptx::max(largest, ptx::shfl_xor(largest, mask));
+        }
+        const bool is_counted = size > 0 && recipe::is_finite(sum[0]);
+        const float inf = formats::bit_cast<float>(kInfBits);
+        mean[i] = is_counted ? recipe::group_mean(sum[0], size) : inf;
+        half[i] = is_counted ? recipe::half_range(smallest, largest) : inf;
+        low[i] = is_counted ? smallest : inf;
+        high[i] = is_counted ? largest : -inf;
+    }
+    const auto at = [](u32 offset, u32 g, u32 channel) {
+        return offset + 4 * (g * C::kChannels + channel);
+    };
+    constexpr u32 kMean = offsetof(Plan, mean), kHalf = offsetof(Plan, half),
+                  kLow = offsetof(Plan, low), kHigh = offsetof(Plan, high);
+    if (sub == 0) {
+        QUATT_UNROLL
+        for (u32 i = 0; i < 8; i += 4) {
+            const auto four = [&](u32 offset, const float(&y)[8]) {
+                shared.store(at(offset, group, 8 * piece + i),
+                             ptx::F32x4{y[i], y[i + 1], y[i + 2], y[i + 3]});
+            };
+            four(kMean, mean);
+            four(kHalf, half);
+            four(kLow, low);
+            four(kHigh, high);
+        }
+    }
+    ptx::barrier_sync();
+
+    const u32 channel = thread;
+    if (channel < C::kChannels) {
+        float means[recipe::kSampleGroups], halves[recipe::kSampleGroups];
+        u32 count = 0;
+        float smallest = formats::bit_cast<float>(kInfBits), largest = -smallest;
+        QUATT_UNROLL
+        for (u32 g = 0; g < recipe::kSampleGroups; g++) {
+            means[g] = shared.load<float>(at(kMean, g, channel));
+            halves[g] = shared.load<float>(at(kHalf, g, channel));
+            smallest = ptx::min(smallest, shared.load<float>(at(kLow, g, channel)));
+            largest = ptx::max(largest, shared.load<float>(at(kHigh, g, channel)));
+            count += means[g] < formats::bit_cast<float>(kInfBits) ? 1 : 0;
+        }
+        const float median = recipe::median(means, count);
+        const i64 to = i64(pair) * Dim + C::kChannels * slice + channel;
+        if (!is_v) {
+            p.k_mean.store(to, recipe::rounded_center(median));
+        } else {
+            recipe::SampledChannel c{0, recipe::kLeastScale};
+            if (count > 0) {
+                c = recipe::sampled_channel(median, recipe::median(halves, count), smallest,
+                                            largest, recipe::sample_size(tokens), kTarget);
+            }
+            p.v_mean.store(to, c.center);
+            p.v_scale.store(to, c.scale);
+            p.v_sample_scale.store(to, c.scale);
+            p.v_beyond.store(to, 0u);
+            if (slice == 0 && channel == 0) {
+                p.v_lied.store(i64(pair), 0u);
+            }
+        }
+    }
+}
+
+}  // namespace QUATT_ABI
+}  // namespace quatt::quantize
