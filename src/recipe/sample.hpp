@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "formats/bf16.hpp"
 #include "formats/platform.hpp"
@@ -158,7 +157,7 @@ struct SampledChannel {
     }
     const float most = larger(amax, kHalfRanges * h);
     const float room = kHeadRoom * amax < most ? kHeadRoom * amax : most;
-    constexpr float kLargest = std::numeric_limits<float>::max();
+    constexpr float kLargest = 0x1.FFFFFEp127f;
     // A channel of equal numbers has the smallest scale, so that any other number is beyond it.
     return {c, amax == 0 ? kLeastScale : scale_of_amax(room < kLargest ? room : kLargest, target)};
 }

@@ -44,7 +44,6 @@ TEST(Fp8, RandomShapes) {
     const auto below = [&](std::int64_t n) {
         return std::uniform_int_distribution<std::int64_t>(0, n - 1)(random);
     };
-    int near_boundary = 0, means = 0;
     for (unsigned i = 0; i < 5 * seeds() / 2; i++) {  // 60, fewer in the sanitizer runs
         constexpr std::int64_t kChannels[] = {1, 8, 24, 33, 40, 64, 72, 80, 96, 101, 120, 128};
         Shape s;
@@ -69,11 +68,7 @@ TEST(Fp8, RandomShapes) {
         const Packed got = run(p, o);
         const Expected expected(p, got, o);
         expected.compare();
-        near_boundary += expected.near_boundary;
-        means += static_cast<int>(got.k_mean.size() + got.v_mean.size());
     }
-    // Or the comparison would say little.
-    EXPECT_LE(near_boundary, means / 500) << means;
 }
 
 TEST(Fp8, SameBitsAtEverySeedAndForBothWaysToRead) {
@@ -174,10 +169,14 @@ TEST(Fp8, ValuesThatAreNotFinite) {
                                          [](float x) { return !std::isfinite(x); });
                 };
                 EXPECT_EQ(nan_of(got.v_scale, 0, 3 * 2 * 128), operand == 2 ? 1 : 0);
-                EXPECT_EQ(nan_of(got.k_mean, 0, 3 * 2 * 128), operand == 1 ? 1 : 0);
-                const std::int64_t tile = got.k_tiles + p.segments[1].k_tile;  // of head 1
-                EXPECT_EQ(nan_of(got.k_scale, 4 * tile, 4 * 3), operand == 1 ? 3 : 0);
-                EXPECT_EQ(nan_of(got.k_scale, 4 * p.segments[1].k_tile, 4 * 3), 0);
+                EXPECT_EQ(nan_of(got.k_mean, 0, 3 * 2 * 128), 0);
+                EXPECT_EQ(nan_of(got.v_mean, 0, 3 * 2 * 128), 0);
+                for (std::int64_t h = 0; h < 2; h++)
+                    for (std::int64_t t = 0; t < 3; t++) {  // key 68 of head 1
+                        const std::int64_t tile = h * got.k_tiles + p.segments[1].k_tile + t;
+                        EXPECT_EQ(nan_of(got.k_scale, 4 * tile, 1),
+                                  operand == 1 && h == 1 && t == 1 ? 1 : 0);
+                    }
                 std::int64_t rows = 0;
                 for (std::int64_t h = 0; h < 4; h++)
                     for (std::int64_t row = 0; row < 78; row++)
@@ -219,7 +218,7 @@ TEST(Fp8, ValuesOfEverySize) {
 TEST(Fp8, SmallMeansOfVStay) {
     Shape s{.q_heads = 1, .kv_heads = 1, .channels = 64};
     s.q_lens = {1};
-    s.k_lens = {128};
+    s.k_lens = {1024};
     // Mean m beside an amax of 1 + m: kept out below 1/64 of the centred amax.
     const Problem p(s, [](int, std::int64_t, std::int64_t t, std::int64_t, std::int64_t c) {
         return (t % 2 == 0 ? 1.0f : -1.0f) + 0x1p-7f * static_cast<float>(c) / 4;
@@ -228,7 +227,67 @@ TEST(Fp8, SmallMeansOfVStay) {
     Expected(p, got, {}).compare();
     const auto zeros = std::count(got.v_mean.begin(), got.v_mean.end(), 0.0f);
     EXPECT_GT(zeros, 4);
-    EXPECT_LT(zeros, 32);
+    EXPECT_LT(zeros, 60);
+}
+
+// More tokens than a sample has, in one segment of several.
+TEST(Fp8, SegmentsLongerThanTheSample) {
+    for (const std::int64_t n : {1023, 1024, 1025, 1500, 2500}) {
+        Shape s{.q_heads = 1, .kv_heads = 1, .channels = n % 2 == 0 ? 64 : 128};
+        s.q_lens = {1, 1};
+        s.k_lens = {40, n};
+        check(Problem(s, Normals(static_cast<unsigned>(n))));
+    }
+}
+
+// Values beyond the scale that the sample suggests: their channels take the exact amax, in the
+// segments and heads that have them.
+TEST(Fp8, TheSampleMayLie) {
+    for (const float bad : {100.0f, -1000.0f, kNaN, kInf})
+        for (const std::int64_t blocks : {1, 3}) {
+            Shape s{.q_heads = 2, .kv_heads = 2, .channels = 72};
+            s.q_lens = {1, 1, 1};
+            s.k_lens = {3000, 1200, 70};
+            // Token 2998 of the first segment is in no sample; of the last one all tokens are.
+            Normals normals(11);
+            const auto value = [&](int o, std::int64_t i, std::int64_t t, std::int64_t h,
+                                   std::int64_t c) {
+                const float x = normals(o, i, t, h, c);
+                const bool is_lie = o == 2 && h == 1 && (c == 3 || c == 70) &&
+                                    ((i == 0 && t == 2998) || (i == 1 && t == 17));
+                return is_lie ? bad : c == 5 ? (i == 1 && t == 1199 ? 1.0f : 0.0f) : x;
+            };
+            const Problem p(s, value);
+            const RunOptions o{.multiprocessors = blocks};
+            check(p, o);
+            const Packed got = run(p, o);
+            EXPECT_EQ(got.v_lied[2 * 0 + 0], 0u);
+            EXPECT_EQ(got.v_lied[2 * 0 + 1], 1u);
+            EXPECT_EQ(got.v_lied[2 * 2 + 1], 0u);
+        }
+}
+
+// Tokens far from V's centre are coded as they are.
+TEST(Fp8, FarTokens) {
+    for (const std::int64_t channels : {8, 40, 64, 128})
+        for (const std::int64_t every : {1, 7, 40}) {
+            Shape s{.q_heads = 1, .kv_heads = 1, .channels = channels};
+            s.q_lens = {1, 1};
+            s.k_lens = {200, 70};
+            Normals normals(12);
+            const Problem p(
+                s, [&](int o, std::int64_t i, std::int64_t t, std::int64_t h, std::int64_t c) {
+                    const float x = normals(o, i, t, h, c);
+                    return o != 2 ? x : t % every == every / 2 && every > 1 ? 0.1f * x : x + 3;
+                });
+            check(p);
+            const Packed got = run(p);
+            std::uint32_t far = 0;
+            for (std::size_t i = 0; i < 4; i++)  // the first segment's tiles
+                for (const std::size_t word : {1u, 2u})
+                    far |= std::bit_cast<std::uint32_t>(got.k_scale[4 * i + word]);
+            EXPECT_EQ(far != 0, every > 1) << channels;
+        }
 }
 
 TEST(Fp8, PackedBytesDecodeToTheCanonicalNumbers) {
@@ -248,15 +307,16 @@ TEST(Fp8, PackedBytesDecodeToTheCanonicalNumbers) {
                 const auto at_v = tile + static_cast<std::size_t>(v_place(j % 64, c));
                 const float kx = got.k_mean[u] + got.k_scale[static_cast<std::size_t>(j / 64 * 4)] *
                                                      E4m3::decode(got.k8[at_k]);
-                const float vx = got.v_mean[u] + got.v_scale[u] * E4m3::decode(got.v8[at_v]);
+                const float center = recipe::is_far_token(v.head, j) ? 0 : got.v_mean[u];
+                const float vx = center + got.v_scale[u] * E4m3::decode(got.v8[at_v]);
                 ASSERT_EQ(kx, k.mean[u] + k.scale(j / 64) * E4m3::decode(k.code(j, c)));
-                ASSERT_EQ(vx, v.mean[u] + v.scale(c) * E4m3::decode(v.code(j, c)));
+                ASSERT_EQ(vx, center + v.scale(c) * E4m3::decode(v.code(j, c)));
                 // And to the input, within half a step of 3 fraction bits.
                 const float half = 0x1p-4f;
                 ASSERT_LE(std::fabs(kx - p.value(1, 0, j, 0, c)),
                           half * std::fabs(kx - k.mean[u]) + k.scale(j / 64) * 0x1p-9f);
                 ASSERT_LE(std::fabs(vx - p.value(2, 0, j, 0, c)),
-                          half * std::fabs(vx - v.mean[u]) + v.scale(c) * 0x1p-9f);
+                          half * std::fabs(vx - center) + v.scale(c) * 0x1p-9f);
             }
     }
 }

@@ -82,23 +82,18 @@ TEST(CopyRows, InvalidSegmentsAreEmpty) {
     }
 }
 
-TEST(Config, SlotsOfSegmentsDoNotMeetAndFit) {
+TEST(Config, TilesOfSegmentsDoNotMeetAndFit) {
     std::mt19937 random(1);
     for (int i = 0; i < 200; i++) {
-        std::int64_t first = 0, slot_end[3] = {}, segments = 1 + random() % 40;
+        std::int64_t first = 0, end = 0, segments = 1 + random() % 40;
         for (std::int64_t s = 0; s < segments; s++) {
             const std::int64_t len = random() % 3 == 0 ? 0 : random() % (i % 2 == 0 ? 5 : 500);
-            const std::int64_t tiles[3] = {128, 64, 64};
-            for (int k = 0; k < 3; k++) {
-                const std::int64_t at = first / tiles[k] + s;
-                EXPECT_LE(slot_end[k], at);
-                slot_end[k] = at + (len + tiles[k] - 1) / tiles[k];
-            }
+            const std::int64_t at = tile::first_tile(first, static_cast<std::uint32_t>(s), 64);
+            EXPECT_LE(end, at);
+            end = at + (len + 63) / 64;
             first += len;
         }
-        EXPECT_LE(slot_end[0], quantize::stat_slots(first, segments));
-        EXPECT_LE(slot_end[1], tile::tiles_of(first, segments, 64));
-        EXPECT_LE(slot_end[2], tile::tiles_of(first, segments, 64));
+        EXPECT_LE(end, tile::tiles_of(first, segments, 64));
     }
 }
 
