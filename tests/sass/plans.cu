@@ -66,10 +66,9 @@ void print_quantize(const char* kernel, u32 dim, const quatt::quantize::LaunchSh
 template <u32 Dim>
 void print_quantize_of() {
     using namespace quatt::quantize;
-    print_quantize("statistics", Dim, statistics_launch<Dim>(0, 1, 1));
-    print_quantize("finalise", Dim, finalise_launch<Dim>(1, 1));
-    print_quantize("pack_q", Dim, pack_q_launch<Dim>(1, 1));
-    print_quantize("pack_kv", Dim, pack_kv_launch<Dim>(1, 1));
+    print_quantize("sample", Dim, sample_launch<Dim>(1, 1));
+    print_quantize("pack", Dim, pack_launch<Dim>(1, 1, 1, 1));
+    print_quantize("repack", Dim, repack_launch<Dim>(1));
     print_quantize("copy_rows", Dim, copy_rows_launch<Dim>(1, 1));
 }
 

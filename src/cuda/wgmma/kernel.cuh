@@ -141,6 +141,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
         const softmax::FarSum far = shared.far(warp, lane);
         far.reset();
         SlowTiles<C> slow(tile);
+        bool is_coarse = false;  // some m of the warp is large
         QUATT_UNROLL
         for (u32 i = 0; i < C::kOutRegisters; i++) {
             o[i] = 0;
@@ -214,8 +215,10 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
                 return C::Probabilities::exponent_overflows(rows.exponent(r, score, scale[r]));
             };
             // Where an m is large, scores become t, so that all of them are rounded alike.
-            const auto round_coarse = [&] {
-                const bool is_coarse = ptx::any(rows.is_coarse(0) || rows.is_coarse(1));
+            const auto round_coarse = [&](bool has_moved) {
+                if (has_moved) {
+                    is_coarse = ptx::any(rows.is_coarse(0) || rows.is_coarse(1));
+                }
                 if (is_coarse) {
                     QUATT_UNROLL
                     for (u32 i = 0; i < C::kScoreRegisters; i++) {
@@ -223,7 +226,6 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
                     }
                     scale[0] = scale[1] = 1;
                 }
-                return is_coarse;
             };
             // Bit r: O waits for a rescale by pending_factor[r]; 4: it joins the promoted
             // accumulator.
@@ -267,7 +269,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
                     pending |= ptx::any(pending_factor[r] != 1) ? 1u << r : 0u;
                 }
                 rows.refresh = risen;
-                const bool is_coarse = round_coarse();
+                round_coarse(pending != 0);
                 slow.plan(walk, tile, unmasked, !is_first && ptx::any(overflowed),
                           is_coarse || rows.refresh != 0);
                 pending = is_first ? 0 : is_border ? pending | 4 : pending;  // at first O is 0
@@ -296,7 +298,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
             };
             const bool may_overflow[2] = {exponentials(0), exponentials(1)};
             if (ptx::any(may_overflow[0] || may_overflow[1] || has_far_keys)) [[unlikely]] {
-                bool is_slow = false, is_coarse = false;
+                bool is_slow = false;
                 QUATT_UNROLL
                 for (u32 r = 0; r < 2; r++) {
                     if (ptx::any(may_overflow[r])) {
@@ -307,7 +309,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
                             pending_factor[r] = before * rows.update(r, all * scale[r], false,
                                                                      overflows(r, all), risen);
                             pending |= 1u << r;
-                            is_coarse = round_coarse();
+                            round_coarse(true);
                             (void)exponentials(r);
                             is_slow = true;
                         }

@@ -82,7 +82,7 @@ def streams(c):
 
 def workspace_formula(tokens, heads, lse=True):
     """Bytes of an fp8 call, head size 128, one segment, Hq = Hkv: call.hpp's parts, rounded up to 256."""
-    tiles, stat_tiles = tokens // 64 + 1, tokens // 128 + 1
+    tiles = tokens // 64 + 1
     parts = {
         "segments": 64,
         "work list": 24,
@@ -91,9 +91,10 @@ def workspace_formula(tokens, heads, lse=True):
         "V codes": heads * tiles * 64 * 128,
         "Q factors": 4 * heads * tokens,
         "LSE shifts": 4 * heads * tokens if lse else 0,
-        "K scales": 16 * heads * tiles,
+        "K scales": 16 * heads * tiles,  # and which tokens are far
         "V scales, V means, K means": 3 * (-(-4 * heads * 128 // 256) * 256),
-        "partial statistics": 4 * heads * stat_tiles * 4 * 128,
+        "V scales of the sample, values beyond them": 2 * (-(-4 * heads * 128 // 256) * 256),
+        "where the sample lied": 4 * heads,
     }
     return sum(-(-x // 256) * 256 for x in parts.values())
 
