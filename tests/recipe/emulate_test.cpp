@@ -48,6 +48,7 @@ std::vector<std::int64_t> some_rows(Random& random, std::int64_t q_len, std::int
 
 struct Tally {
     int rows = 0, doubtful = 0;
+    int far = 0;  // rows to which far tokens matter
 };
 
 testing::AssertionResult as_the_text_says(const quatt_recipe& r, const HeadInputs& x,
@@ -72,6 +73,11 @@ testing::AssertionResult as_the_text_says(const quatt_recipe& r, const HeadInput
             tally.doubtful++;
             continue;
         }
+        bool far_matters = false;
+        for (std::size_t d = 0; d < want.out.size(); d++) {
+            far_matters |= want.of_far[d] > 10 * want.out_slack[d];
+        }
+        tally.far += far_matters ? 1 : 0;
         for (std::size_t d = 0; d < want.out.size(); d++) {
             const double y = static_cast<double>(got.out[n * want.out.size() + d]);
             if (!(std::fabs(y - want.out[d]) <= want.out_slack[d])) {
@@ -124,6 +130,23 @@ HeadInputs random_head(Random& random, std::int64_t most_keys) {
                    [&](float y) { return bf16(static_cast<double>(y) + k_mean); });
     std::transform(x.v.begin(), x.v.end(), x.v.begin(),
                    [&](float y) { return bf16(static_cast<double>(y) + v_mean); });
+    if (random.integer(0, 1) == 0) {  // a V of 0 or near it beside means: far tokens
+        const std::int64_t apart = random.of<std::int64_t>({1, 2, 40, x.k_len});
+        const double mean = random.of<double>({.3, 3, 30}), small = random.of<double>({0, .1});
+        for (std::int64_t j = 0; j < x.k_len; j++) {
+            const bool is_small = j % apart == apart / 2;
+            for (std::int64_t d = 0; d < x.dim_v; d++) {
+                float& y = x.v[static_cast<std::size_t>(j * x.dim_v + d)];
+                y = bf16(is_small ? small * static_cast<double>(y)
+                                  : static_cast<double>(y) + (d % 2 == 0 ? mean : -mean));
+            }
+        }
+        if (apart > 2 && apart / 2 < x.k_len) {  // one of them dominates
+            for (std::int64_t d = 0; d < x.dim; d++) {
+                x.k[static_cast<std::size_t>(apart / 2 * x.dim + d)] *= 4;
+            }
+        }
+    }
     if (random.integer(0, 2) == 0) {  // some keys that stand out
         for (int i = 0; i < 3; i++) {
             const std::int64_t j = random.integer(0, x.k_len - 1);
@@ -152,6 +175,8 @@ TEST(Emulate, EveryRecipeAsItsTextSays) {
         }
     }
     EXPECT_LE(tally.doubtful, tally.rows / 20 + 5) << "of " << tally.rows;
+    // Half of the recipes have far tokens, and half of the heads.
+    EXPECT_GE(tally.far, tally.rows / 8) << "of " << tally.rows;
 }
 
 // Several intervals: refreshes, promotion, splits.
@@ -168,6 +193,8 @@ TEST(Emulate, LongRowsAsTheTextSays) {
         }
     }
     EXPECT_LE(tally.doubtful, tally.rows / 5 + 5) << "of " << tally.rows;
+    EXPECT_TRUE(tally.far >= tally.rows / 10 || support::test_scale() < 1)
+        << tally.far << " of " << tally.rows;
 }
 
 // Values that one fp32 sum would lose: P V is some 2^23 after the first interval that a row meets,
@@ -204,6 +231,9 @@ TEST(Emulate, SumsArePromotedOncePerInterval) {
             return most;
         };
         quatt_recipe r = *find_recipe(name);
+        for (quatt_operand_recipe* o : {&r.k, &r.v}) {  // the values above are for these scales
+            o->center = o->center == QUATT_CENTER_SAMPLE ? QUATT_CENTER_SEGMENT : o->center;
+        }
         EXPECT_LE(error(r), 5e-6) << name;
         r.promotes = 0;
         EXPECT_GE(error(r), 15e-6) << name << ": then these values tell nothing";
@@ -781,6 +811,97 @@ TEST(Emulate, NaNInKeysAndValuesShows) {
             for (std::size_t i = 0; i < 3; i++) {
                 EXPECT_TRUE(std::isnan(got.out[i * 6 + 4])) << r.name << " value " << j;
                 EXPECT_TRUE(std::isfinite(got.lse[i])) << r.name;
+            }
+        }
+    }
+}
+
+// -------------------------------------------------------------------------------------- far tokens
+
+// A far key that a row does not see, and a tile in which a row's scores are all -inf (fp32 holds no
+// smaller ones): neither leaves anything in the row's sums.
+TEST(Emulate, FarKeysThatWeighNothing) {
+    Random random(46);
+    for (const char* name : {"fp8", "int8_fp8", "nvfp4_fp8"}) {
+        const quatt_recipe& r = *find_recipe(name);
+        for (const std::int64_t k_len : {200, 5000}) {
+            HeadInputs x = normal_head(random, 2, k_len, 16, 8);
+            for (std::int64_t j = 0; j < k_len; j++) {
+                for (std::int64_t d = 0; d < 8; d++) {
+                    float& y = x.v[static_cast<std::size_t>(j * 8 + d)];
+                    y = j >= k_len - 70 ? 0.0f : bf16(static_cast<double>(y) + 3);
+                }
+            }
+            for (std::int64_t i = 0; i < 2; i++) {
+                for (std::int64_t d = 0; d < 16; d++) {
+                    x.q[static_cast<std::size_t>(i * 16 + d)] = d == 0 ? 0x1p100f : 0;
+                }
+            }
+            for (std::int64_t j = 0; j < k_len; j++) {
+                for (std::int64_t d = 0; d < 16; d++) {
+                    float& y = x.k[static_cast<std::size_t>(j * 16 + d)];
+                    y = d != 0             ? 0
+                        : j >= k_len - 130 ? -0x1p60f
+                                           : 0x1p-100f * static_cast<float>(j % 3);
+                }
+            }
+            quatt_recipe plain = r;  // K as it is
+            plain.q = plain.k = find_recipe("bf16")->q;
+            plain.q_mean_term = 0;
+            const Head head(plain, x);
+            EXPECT_TRUE(head.v().is_far(k_len - 1)) << name;
+            const HeadRows got = head.emulate({0, 1});
+            EXPECT_TRUE(support::all_finite(got.out)) << name << ", " << k_len << " keys";
+            EXPECT_TRUE(support::all_finite(got.lse)) << name << ", " << k_len << " keys";
+        }
+    }
+}
+
+// out = O s / l + c (l - l_far - l_sink) / l in numbers that show each part: V is 4 but for far
+// keys of 0, all weights are the same. Half of the keys are far, a sink has the weight of one key.
+TEST(Emulate, EndOfARowWithFarKeys) {
+    for (const char* name : {"fp8", "int8_fp8", "nvfp4_fp8"}) {
+        const quatt_recipe& r = *find_recipe(name);
+        for (const std::int64_t k_len : {64, 300, 7000}) {
+            for (const std::int64_t splits : {1, 3}) {
+                for (const bool causal : {false, true}) {
+                    HeadInputs x;
+                    x.q_len = x.k_len = k_len;
+                    x.dim = x.dim_v = 16;
+                    x.q.assign(static_cast<std::size_t>(k_len * 16), 0.0f);
+                    x.k.assign(x.q.size(), 1.0f);
+                    x.v.assign(x.q.size(), 4.0f);
+                    x.splits = splits;
+                    x.causal = causal;
+                    x.left = causal ? -1 : 50;
+                    x.has_sink = true;
+                    x.sink = 0;
+                    const auto is_zero = [](std::int64_t j) { return j % 16 % 3 == 0; };
+                    for (std::int64_t j = 0; j < k_len; j++) {
+                        for (std::int64_t d = 0; is_zero(j) && d < 16; d++) {
+                            x.v[static_cast<std::size_t>(j * 16 + d)] = 0;
+                        }
+                    }
+                    const Head head(r, x);
+                    const std::vector<std::int64_t> rows = {0, k_len / 2, k_len - 1};
+                    const HeadRows got = head.emulate(rows);
+                    ASSERT_GT(head.v().mean(0, 0), 2) << name;
+                    for (std::size_t n = 0; n < rows.size(); n++) {
+                        double all = 1, full = 0;
+                        for (std::int64_t j = 0; j < k_len; j++) {
+                            if (x.sees(rows[n], j)) {
+                                ASSERT_EQ(head.v().is_far(j), is_zero(j)) << name;
+                                all++;
+                                full += head.v().value(j, 0) * (is_zero(j) ? 0 : 1);
+                            }
+                        }
+                        for (std::size_t d = 0; d < 16; d++) {
+                            EXPECT_NEAR(static_cast<double>(got.out[n * 16 + d]), full / all, 1e-5)
+                                << name << ", " << k_len << " keys, row " << rows[n] << ", splits "
+                                << splits << ", causal " << causal;
+                        }
+                    }
+                }
             }
         }
     }

@@ -53,6 +53,7 @@ struct HeadRows {
 // What fp64 makes of a row, and how far fp32 may be from it.
 struct Expected {
     std::vector<double> out, out_slack, size;  // size: sum of P |V| / l, of V without its mean
+    std::vector<double> of_far;                // |c| l_far / l: what far tokens change
     double lse = 0, lse_slack = 0;
     quatt_counters counters{};  // of this row alone
     bool doubtful = false;      // a decision of lazy softmax hangs on rounding
@@ -121,7 +122,7 @@ public:
     }
 
     // The recipe by its text: tiles from the last key to the first, lazy softmax, codes of P, PV,
-    // promotion, splits, sink, the mean of V.
+    // promotion, splits, sink, the mean of V and the keys that are far from it.
     [[nodiscard]] Expected by_the_law(std::int64_t i) const {
         const auto dv = static_cast<std::size_t>(x_.dim_v);
         const Scores t = scores(i);
@@ -131,7 +132,7 @@ public:
         const double relative = 2 * t.slack * std::log(2.0) + 1e-5;
         // Sums of p v, of p |v|, and of what may round otherwise.
         std::vector<double> total(dv, 0.0), size(dv, 0.0), loose(dv, 0.0);
-        double l = 0, reference = -oracle::kInf;
+        double l = 0, l_far = 0, reference = -oracle::kInf;
         Expected e;
         for (std::int64_t split = x_.splits - 1; split >= 0; split--) {
             const std::int64_t begin = split * intervals / x_.splits * r_.promotion_interval,
@@ -139,7 +140,7 @@ public:
                                                             r_.promotion_interval);
             oracle::LazyRow rule(r_, t.slack + 2e-6);
             std::vector<double> o(dv, 0.0), o_size(dv, 0.0), o_loose(dv, 0.0), promoted(dv, 0.0);
-            double sum = 0;
+            double sum = 0, far = 0;
             std::int64_t interval = -1;
             for (std::int64_t tile =
                      (end + x_.key_tile - 1) / x_.key_tile * x_.key_tile - x_.key_tile;
@@ -171,6 +172,7 @@ public:
                 e.counters.refresh_warp_tiles += x.refreshed ? 1 : 0;
                 e.counters.drops += x.fell ? 1 : 0;
                 sum = sum * x.factor + x.sum;
+                far = far * x.factor + far_sum(tile, x);
                 for (std::size_t d = 0; d < dv; d++) {
                     o[d] *= x.factor;
                     o_size[d] *= x.factor;
@@ -183,6 +185,7 @@ public:
                          keep = reference == top ? 1 : std::exp2(reference - top),
                          add = rule.m == top ? 1 : std::exp2(rule.m - top);
             l = l * keep + sum * add;
+            l_far = l_far * keep + far * add;
             for (std::size_t d = 0; d < dv; d++) {
                 total[d] = total[d] * keep + (promoted[d] + o[d]) * add;
                 size[d] = size[d] * keep + o_size[d] * add;
@@ -190,7 +193,7 @@ public:
             }
             reference = top;
         }
-        finish(i, relative, t.slack, reference, l, total, size, loose, e);
+        finish(i, relative, t.slack, reference, l, l_far, total, size, loose, e);
         return e;
     }
 
@@ -283,7 +286,13 @@ private:
                 codes.push_back({x.p[j], v});
                 if (codes.size() == 32) {
                     // Also where all keys of the step are masked: it cuts the sum once more.
+                    double largest = std::fabs(o[d]);
+                    for (const oracle::CodePair& pair : codes) {
+                        largest = std::max(largest, std::fabs(pair.a * pair.b));
+                    }
                     o[d] = oracle::hopper_sum(o[d], codes);
+                    // A sum that is a little off may be cut to the next unit.
+                    loose[d] += loose[d] > 0 ? 2 * 0x1p-13 * largest : 0;
                     codes.clear();
                 }
             }
@@ -320,23 +329,36 @@ private:
         }
     }
 
+    // Of the unrounded P of keys that are far from V's centre.
+    [[nodiscard]] double far_sum(std::int64_t tile, const oracle::LazyTile& x) const {
+        double sum = 0;
+        for (std::size_t j = 0; j < x.exact.size(); j++) {
+            const std::int64_t key = tile + static_cast<std::int64_t>(j);
+            sum += key < x_.k_len && v_.is_far(key) ? x.exact[j] : 0;
+        }
+        return sum;
+    }
+
+    // out = O s / l + c (l - l_far - l_sink) / l
     void finish(std::int64_t i, double relative, double slack, double reference, double l,
-                const std::vector<double>& total, const std::vector<double>& size,
+                double l_far, const std::vector<double>& total, const std::vector<double>& size,
                 const std::vector<double>& loose, Expected& e) const {
         e.out.assign(total.size(), 0.0);
         e.out_slack.assign(total.size(), 0.0);
         e.size.assign(total.size(), 0.0);
+        e.of_far.assign(total.size(), 0.0);
         if (l == 0) {
             e.lse = x_.has_sink ? static_cast<double>(x_.sink) : -oracle::kInf;
             return;
         }
         const double lost = lost_to_smoothing(i);
-        double keys = l, keep = 1, m = reference;
+        double keys = l, centred = l - l_far, keep = 1, m = reference;
         if (x_.has_sink) {
             const double s = (static_cast<double>(x_.sink) - lost) / std::log(2.0);
             m = std::max(reference, std::ceil(s));
             keep = std::exp2(reference - m);
             keys = l * keep;
+            centred *= keep;
             l = keys + std::exp2(s - m + r_.exponent_bias);
         }
         for (std::size_t d = 0; d < total.size(); d++) {
@@ -345,8 +367,9 @@ private:
                 v_.norm(0) * (r_.v.scale_format == QUATT_SCALE_F32 ? v_.scale(0, channel) : 1) *
                 keep / l;
             const double mean = v_.mean(0, channel) * keys / l;
-            e.out[d] = total[d] * factor + mean;
+            e.out[d] = total[d] * factor + v_.mean(0, channel) * centred / l;
             e.size[d] = size[d] * factor;
+            e.of_far[d] = std::fabs(v_.mean(0, channel)) * (keys - centred) / l;
             e.out_slack[d] = size[d] * factor * relative + loose[d] * factor +
                              std::fabs(mean) * relative + 1e-36;
         }

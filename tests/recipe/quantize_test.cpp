@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "oracle_sample.hpp"
 #include "support.hpp"
 
 namespace quatt::recipe {
@@ -47,6 +48,22 @@ std::vector<Operand> operands() {
     Operand x{"int8 V a channel", find_recipe("int8_fp8")->v};
     x.r.format = QUATT_FORMAT_INT8;
     x.r.amax_target = 127;
+    x.r.center = QUATT_CENTER_SEGMENT;
+    all.push_back(x);
+    x = {"e4m3 V a channel, mean of the segment", find_recipe("fp8")->v};
+    x.r.center = QUATT_CENTER_SEGMENT;
+    all.push_back(x);
+    x = {"e4m3 V a channel, sampled, target 224", find_recipe("fp8")->v};
+    x.r.amax_target = 224;
+    all.push_back(x);
+    x = {"e4m3 K, mean of the segment", find_recipe("fp8")->k};
+    x.r.center = QUATT_CENTER_SEGMENT;
+    all.push_back(x);
+    x = {"e2m1 K, sampled", find_recipe("nvfp4")->k};
+    x.r.center = QUATT_CENTER_SAMPLE;
+    all.push_back(x);
+    x = {"bf16 K, sampled", find_recipe("bf16")->k};
+    x.r.center = QUATT_CENTER_SAMPLE;
     all.push_back(x);
     x = {"int8 a segment", find_recipe("fp8_head")->k};
     x.r.format = QUATT_FORMAT_INT8;
@@ -141,9 +158,27 @@ testing::AssertionResult is_right(const Operand& o, const QuantisedHead& h, std:
     const bool fp4 = r.scale_format == QUATT_SCALE_UE4M3,
                channel_scales = r.scale_format == QUATT_SCALE_F32 && r.group_channels == 1;
 
+    // Centres of the sample, and V's scales and far tokens.
+    oracle::SampledHead sampled;
+    const bool of_sample = r.center == QUATT_CENTER_SAMPLE;
+    if (of_sample && tokens > 0) {
+        sampled = oracle::sampled_head(tokens, channels, channel_scales,
+                                       static_cast<double>(r.amax_target), x,
+                                       [&](std::int64_t d) { return h.mean(0, d) != 0; });
+    }
+    const auto is_far = [&](std::int64_t j) {
+        return of_sample && sampled.far[static_cast<std::size_t>(j)] != 0;
+    };
+    for (std::int64_t j = 0; j < tokens; j++) {
+        f.want(h.is_far(j) == is_far(j), "token ", j, " is ", is_far(j) ? "" : "not ", "far");
+    }
+
     // Means: of the real tokens, rounded to bf16.
     std::map<std::pair<std::int64_t, std::int64_t>, double> mean;  // (block, channel)
-    if (r.center != QUATT_CENTER_NONE) {
+    for (std::int64_t d = 0; of_sample && tokens > 0 && d < channels; d++) {
+        mean[{0, d}] = sampled.center[static_cast<std::size_t>(d)];
+    }
+    if (r.center != QUATT_CENTER_NONE && !of_sample) {
         std::map<std::pair<std::int64_t, std::int64_t>, std::pair<double, double>> sums;
         for (std::int64_t j = 0; j < tokens; j++) {
             for (std::int64_t d = 0; d < channels; d++) {
@@ -163,8 +198,8 @@ testing::AssertionResult is_right(const Operand& o, const QuantisedHead& h, std:
                    ? 0.0
                    : mean[{block_of(j, r.center == QUATT_CENTER_BLOCK), d}];
     };
-    if (channel_scales &&
-        r.center != QUATT_CENTER_NONE) {  // a mean that is small beside the channel stays in it
+    if (channel_scales && r.center != QUATT_CENTER_NONE &&
+        !of_sample) {  // a mean that is small beside the channel stays in it
         for (std::int64_t d = 0; d < channels && tokens > 0; d++) {
             double amax = 0;
             for (std::int64_t j = 0; j < tokens; j++) {
@@ -183,7 +218,9 @@ testing::AssertionResult is_right(const Operand& o, const QuantisedHead& h, std:
         }
     }
     const auto centred = [&](std::int64_t j, std::int64_t d) {
-        return static_cast<double>(static_cast<float>(x(j, d)) - static_cast<float>(mean_of(j, d)));
+        return is_far(j) ? x(j, d)
+                         : static_cast<double>(static_cast<float>(x(j, d)) -
+                                               static_cast<float>(mean_of(j, d)));
     };
 
     // Norms: the power of two that brings amax (of Q: mean row included) into [1344, 2688).
@@ -205,8 +242,14 @@ testing::AssertionResult is_right(const Operand& o, const QuantisedHead& h, std:
     }
     const auto prepared = [&](std::int64_t j, std::int64_t d) { return centred(j, d) / h.norm(j); };
 
-    // Scales: amax of what shares one, over the target.
-    if (r.scale_format != QUATT_SCALE_NONE) {
+    // Scales: of the sample, or amax of what shares one, over the target.
+    for (std::int64_t d = 0; of_sample && channel_scales && tokens > 0 && d < channels; d++) {
+        const double s = h.scale(0, d), want = sampled.scale[static_cast<std::size_t>(d)];
+        f.want(std::fabs(s - want) <=
+                   want * (sampled.doubtful[static_cast<std::size_t>(d)] != 0 ? 2e-6 : kScaleError),
+               "scale ", s, " of channel ", d, ", not ", want);
+    }
+    if (r.scale_format != QUATT_SCALE_NONE && !(of_sample && channel_scales)) {
         std::map<std::int64_t, double> amax;
         for (std::int64_t j = 0; j < tokens; j++) {
             for (std::int64_t d = 0; d < channels; d++) {
@@ -510,13 +553,19 @@ TEST(Quantize, GroupsAreThoseOfTheText) {
 
 // ------------------------------------------------------------------------------------- constants
 
-TEST(Quantize, ZerosHaveScaleOneOrZero) {
+TEST(Quantize, ZerosHaveTheScaleOfTheText) {
     for (const Operand& o : operands()) {
         const std::vector<float> x(70 * 20);
         const QuantisedHead h(o.r, o.mean_term, view_of(x, 70, 20));
         for (std::int64_t j = 0; j < 70; j++) {
             for (std::int64_t d = 0; d < 20; d++) {
-                ASSERT_EQ(h.scale(j, d), o.r.scale_format == QUATT_SCALE_UE4M3 ? 0 : 1) << o.name;
+                // A channel that a sample shows to be constant: any other number is beyond the
+                // scale.
+                const bool of_sample = o.r.center == QUATT_CENTER_SAMPLE && o.r.group_channels == 1;
+                ASSERT_EQ(h.scale(j, d), o.r.scale_format == QUATT_SCALE_UE4M3 ? 0
+                                         : of_sample                           ? 0x1p-126
+                                                                               : 1)
+                    << o.name;
                 ASSERT_EQ(h.code(j, d), 0) << o.name;
                 ASSERT_EQ(h.mean(j, d), 0) << o.name;
                 ASSERT_EQ(h.norm(j), 1) << o.name;
@@ -692,7 +741,7 @@ TEST(Quantize, TailBlock) {
 // A V channel keeps a mean that is small beside it: then a key with V = 0 is exactly 0, which
 // matters where a key dominates.
 TEST(Quantize, SmallMeansOfVStay) {
-    const Operand& o = operand("fp8.v");
+    const Operand& o = operand("e4m3 V a channel, mean of the segment");
     // Channel 0: mean far below 1/64 of the amax; channel 1: just below it; channel 2: above it;
     // channel 3: all mean.
     const std::vector<float> means = {.001f, .015f, .018f, 4.0f};
@@ -712,7 +761,7 @@ TEST(Quantize, SmallMeansOfVStay) {
     EXPECT_NEAR(h.scale(0, 2), 1.0 / 448, 1e-6);
     EXPECT_EQ(h.scale(0, 3), 1);
     // In K it is always taken out: there it costs nothing.
-    const QuantisedHead k(operand("fp8.k").r, false, view_of(x, 64, 4));
+    const QuantisedHead k(operand("e4m3 K, mean of the segment").r, false, view_of(x, 64, 4));
     EXPECT_NE(k.mean(0, 0), 0);
 }
 
@@ -726,7 +775,8 @@ TEST(Quantize, PoisonStaysInItsGroup) {
         const quatt_operand_recipe& r = o.r;
         if (r.format == QUATT_FORMAT_BF16 || r.format == QUATT_FORMAT_F16 ||
             r.format == QUATT_FORMAT_F32) {
-            return d == d2 && (r.center != QUATT_CENTER_NONE || j == j2);
+            return d == d2 &&
+                   (j == j2 || (r.center != QUATT_CENTER_NONE && r.center != QUATT_CENTER_SAMPLE));
         }
         if (r.normalize == QUATT_NORMALIZE_SEGMENT) {
             return true;
@@ -737,8 +787,18 @@ TEST(Quantize, PoisonStaysInItsGroup) {
         if (r.group_channels == 1) {
             return d == d2;  // scale and mean of a channel
         }
-        return r.center != QUATT_CENTER_NONE || r.group_tokens == 0 ||
-               j / r.group_tokens == j2 / r.group_tokens;
+        // A sample leaves the group of its tokens out that has the value.
+        return (r.center != QUATT_CENTER_NONE && r.center != QUATT_CENTER_SAMPLE) ||
+               r.group_tokens == 0 || j / r.group_tokens == j2 / r.group_tokens;
+    };
+    // What the value may reach without spoiling it: by the centre of its channel, and by its token,
+    // which is far from a centre of V.
+    const auto moves = [](const Operand& o, std::int64_t j, std::int64_t d, std::int64_t j2,
+                          std::int64_t d2) {
+        return o.r.center == QUATT_CENTER_SAMPLE &&
+               (o.r.group_channels == 1                ? j == j2
+                : o.r.scale_format == QUATT_SCALE_NONE ? d == d2
+                                                       : true);
     };
     Random random(9);
     for (const Operand& o : operands()) {
@@ -754,12 +814,19 @@ TEST(Quantize, PoisonStaysInItsGroup) {
             for (std::int64_t j2 = 0; j2 < kTokens; j2++) {
                 for (std::int64_t d2 = 0; d2 < kChannels; d2++) {
                     const double v = h.value(j2, d2);
-                    if (!spoils(o, j, d, j2, d2)) {
+                    if (!spoils(o, j, d, j2, d2) && moves(o, j, d, j2, d2)) {
+                        // Half an ulp of E4M3 or INT8 beside 4.5 is less.
+                        const auto want =
+                            static_cast<double>(x[static_cast<std::size_t>(j2 * kChannels + d2)]);
+                        ASSERT_NEAR(v, want, .07 * std::fabs(want) + .03) << o.name;
+                    } else if (!spoils(o, j, d, j2, d2)) {
                         ASSERT_EQ(v, plain.value(j2, d2))
                             << o.name << ": (" << j << ", " << d << ") reached (" << j2 << ", "
                             << d2 << ")";
                     } else if (o.r.scale_format != QUATT_SCALE_NONE ||
-                               o.r.center != QUATT_CENTER_NONE || std::isnan(poison)) {
+                               (o.r.center != QUATT_CENTER_NONE &&
+                                o.r.center != QUATT_CENTER_SAMPLE) ||
+                               std::isnan(poison)) {
                         ASSERT_TRUE(std::isnan(v)) << o.name << ": (" << j2 << ", " << d2 << ") is "
                                                    << v << " in the group of a " << poison;
                     } else {

@@ -60,7 +60,7 @@ void expect_operand(const quatt_operand_recipe& r, const char* what, quatt_forma
 // The table of docs/recipes.md, field by field.
 TEST(Recipes, FieldsOfTheTable) {
     constexpr int kNone = QUATT_SCALE_NONE, kF32 = QUATT_SCALE_F32, kUe = QUATT_SCALE_UE4M3,
-                  kSegment = QUATT_CENTER_SEGMENT;
+                  kSegment = QUATT_CENTER_SEGMENT, kSample = QUATT_CENTER_SAMPLE;
     for (const auto& [name, format] :
          {std::pair{"bf16", QUATT_FORMAT_BF16}, {"f16", QUATT_FORMAT_F16}}) {
         for (const quatt_operand_recipe* o : {&named(name).q, &named(name).k, &named(name).v}) {
@@ -68,9 +68,9 @@ TEST(Recipes, FieldsOfTheTable) {
         }
     }
     expect_operand(named("fp8").q, "fp8.q", QUATT_FORMAT_E4M3, kF32, 1, 0, 0, 0, 0, 0, 448);
-    expect_operand(named("fp8").k, "fp8.k", QUATT_FORMAT_E4M3, kF32, 64, 0, kSegment, 0, 0, 0, 448);
+    expect_operand(named("fp8").k, "fp8.k", QUATT_FORMAT_E4M3, kF32, 64, 0, kSample, 0, 0, 0, 448);
     for (const char* name : {"fp8", "int8_fp8", "nvfp4_fp8"}) {
-        expect_operand(named(name).v, name, QUATT_FORMAT_E4M3, kF32, 0, 1, kSegment, 0, 0, 0, 448);
+        expect_operand(named(name).v, name, QUATT_FORMAT_E4M3, kF32, 0, 1, kSample, 0, 0, 0, 448);
     }
     for (const quatt_operand_recipe* o :
          {&named("fp8_head").q, &named("fp8_head").k, &named("fp8_head").v}) {
@@ -78,8 +78,8 @@ TEST(Recipes, FieldsOfTheTable) {
     }
     expect_operand(named("int8_fp8").q, "int8_fp8.q", QUATT_FORMAT_INT8, kF32, 32, 0, 0, 0, 0, 0,
                    127);
-    expect_operand(named("int8_fp8").k, "int8_fp8.k", QUATT_FORMAT_INT8, kF32, 64, 0, kSegment, 0,
-                   0, 0, 127);
+    expect_operand(named("int8_fp8").k, "int8_fp8.k", QUATT_FORMAT_INT8, kF32, 64, 0, kSample, 0, 0,
+                   0, 127);
     for (const char* name : {"nvfp4", "nvfp4_fp8"}) {
         expect_operand(named(name).q, name, QUATT_FORMAT_E2M1, kUe, 1, 16, QUATT_CENTER_BLOCK,
                        QUATT_NORMALIZE_BLOCK, 128, 0, 6);
@@ -222,7 +222,7 @@ std::vector<Fault> faults() {
     each("fp8", "group_channels", [](quatt_operand_recipe& o) { o.group_channels = 2; });
     each("fp8", "key_groups", [](quatt_operand_recipe& o) { o.key_groups = 1; });
     each("nvfp4", "key_groups", [](quatt_operand_recipe& o) { o.key_groups = 2; });
-    each("fp8", "center", [](quatt_operand_recipe& o) { o.center = 3; });
+    each("fp8", "center", [](quatt_operand_recipe& o) { o.center = 4; });
     each("fp8", "center", [](quatt_operand_recipe& o) { o.center = -1; });
     each("fp8", "block_tokens", [](quatt_operand_recipe& o) { o.block_tokens = 128; });
     for (const float target :
@@ -238,6 +238,14 @@ std::vector<Fault> faults() {
     add("fp8", "recipe.q.center", [](quatt_recipe& r) { r.q.center = QUATT_CENTER_SEGMENT; });
     add("nvfp4", "recipe.q.block_tokens", [](quatt_recipe& r) { r.q.block_tokens = 0; });
     add("nvfp4", "recipe.q.block_tokens", [](quatt_recipe& r) { r.q.block_tokens = -128; });
+    add("fp8", "recipe.q.center", [](quatt_recipe& r) { r.q.center = QUATT_CENTER_SAMPLE; });
+    add("fp8", "recipe.v.center", [](quatt_recipe& r) { r.v.group_channels = 0; });
+    add("fp8", "recipe.v.center", [](quatt_recipe& r) {
+        r.v.format = QUATT_FORMAT_INT8;
+        r.v.amax_target = 127;
+    });
+    add("nvfp4", "recipe.v.center", [](quatt_recipe& r) { r.v.center = QUATT_CENTER_SAMPLE; });
+    add("bf16", "recipe.v.center", [](quatt_recipe& r) { r.v.center = QUATT_CENTER_SAMPLE; });
     add("fp8", "recipe.k.center", [](quatt_recipe& r) { r.k.center = QUATT_CENTER_BLOCK; });
     add("fp8", "recipe.v.center", [](quatt_recipe& r) { r.v.center = QUATT_CENTER_BLOCK; });
     add("nvfp4", "recipe.k.normalize",
@@ -325,7 +333,14 @@ TEST(CheckRecipe, TakesWhatCanBeComputed) {
         {"fp8", [](quatt_recipe& r) { r.v.center = QUATT_CENTER_NONE; }},
         {"fp8", [](quatt_recipe& r) { r.k.group_tokens = 7; }},
         {"fp8", [](quatt_recipe& r) { r.promotion_interval = 4608; }},
-        {"fp8", [](quatt_recipe& r) { r.v.group_channels = 0; }},
+        {"fp8",
+         [](quatt_recipe& r) {
+             r.v.center = QUATT_CENTER_SEGMENT;
+             r.v.group_channels = 0;
+         }},
+        {"fp8", [](quatt_recipe& r) { r.k.center = r.v.center = QUATT_CENTER_SEGMENT; }},
+        {"nvfp4", [](quatt_recipe& r) { r.k.center = QUATT_CENTER_SAMPLE; }},
+        {"bf16", [](quatt_recipe& r) { r.k.center = QUATT_CENTER_SAMPLE; }},
         {"nvfp4", [](quatt_recipe& r) { r.q_mean_term = 0; }},
         {"nvfp4", [](quatt_recipe& r) { r.q.block_tokens = 64; }},
         {"nvfp4", [](quatt_recipe& r) { r.v.center = QUATT_CENTER_SEGMENT; }},

@@ -102,6 +102,7 @@ public:
         head.codes = make(codes_, x.tokens * x.channels * s.code_bytes);
         head.scales = make(scales_, s.token_groups * s.channel_groups);
         head.mean = make(mean_, s.mean_blocks * x.channels);
+        head.far = make(far_, s.far_words);
         head.norm = make(norm_, s.norm_blocks);
         head.mean_codes = make(mean_codes_, s.mean_row_codes ? s.mean_blocks * x.channels : 0);
         head.mean_scales =
@@ -112,7 +113,7 @@ public:
     QuantisedHead& operator=(const QuantisedHead&) = delete;
 
     [[nodiscard]] bool guards_are_whole() const {
-        return whole(codes_) && whole(scales_) && whole(mean_) && whole(norm_) &&
+        return whole(codes_) && whole(scales_) && whole(mean_) && whole(far_) && whole(norm_) &&
                whole(mean_codes_) && whole(mean_scales_);
     }
     // Code (token j, channel d) as the number it stands for.
@@ -146,18 +147,22 @@ public:
                    : static_cast<double>(
                          head.mean[block(j, r_.center == QUATT_CENTER_BLOCK) * head.channels + d]);
     }
+    // Token j of V is coded as it is, without the centre.
+    [[nodiscard]] bool is_far(std::int64_t j) const {
+        return head.shape.far_words != 0 && (head.far[j / 64] >> (j % 64) & 1U) != 0;
+    }
     // The mean row of token j as its own codes have it (q_mean_term), without norm.
     [[nodiscard]] double coded_mean(std::int64_t j, std::int64_t d) const {
         const std::int64_t b = block(j, true);
         return decode(head.mean_codes, b * head.channels + d) *
                static_cast<double>(head.mean_scales[b * head.shape.channel_groups + d / 16]);
     }
-    // What products are made of: x less its mean, after quantisation.
+    // What products are made of: x less its mean (but for a far token), after quantisation.
     [[nodiscard]] double centred(std::int64_t j, std::int64_t d) const {
         return norm(j) * scale(j, d) * code(j, d);
     }
     [[nodiscard]] double value(std::int64_t j, std::int64_t d) const {
-        return mean(j, d) + centred(j, d);
+        return (is_far(j) ? 0 : mean(j, d)) + centred(j, d);
     }
 
     recipe::CanonicalHead head;
@@ -214,6 +219,7 @@ private:
     quatt_operand_recipe r_;
     Piece<std::byte> codes_, mean_codes_;
     Piece<float> scales_, mean_, norm_, mean_scales_;
+    Piece<std::uint64_t> far_;
 };
 
 // --------------------------------------------------------------------- whole problems, by the API
