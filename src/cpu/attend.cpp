@@ -223,6 +223,7 @@ private:
     void add_far(const SoftmaxTile& m, std::uint64_t keys, std::int64_t first) {
         for (std::int64_t i = 0; i < m.rows; i++) {
             const float max = m.row[i].m;
+            const float base = max == kNoMax ? 0.0f : max;  // -inf - -inf would be NaN
             float sum = 0;
             for (std::uint64_t left = keys; left != 0; left &= left - 1) {
                 const std::int64_t j = std::countr_zero(left);
@@ -230,7 +231,7 @@ private:
                     const float product =
                         m.t[i * kTile + j] + (m.mean_term != nullptr ? m.mean_term[j] : 0.0f);
                     const float t = product * m.key_factor * m.row_factor[i];
-                    sum += recipe::exp2_fast((t - max) + static_cast<float>(policy_.exponent_bias));
+                    sum += recipe::exp2_fast((t - base) + static_cast<float>(policy_.exponent_bias));
                 }
             }
             const recipe::Joined joined = recipe::join(at(far_m_, first + i), max);

@@ -285,11 +285,12 @@ private:
 
     // Of the unrounded p of the tile's keys that are far from V's centre.
     [[nodiscard]] float far_sum(const float* t, std::int64_t tile, float m) const {
+        const float base = m == kNoMax ? 0.0f : m;  // -inf - -inf would be NaN
         float sum = 0;
         for (std::int64_t j = 0; v_.shape.far_words > 0 && j < std::min(s_.tile, v_.tokens - tile);
              j++) {
             if (is_far_token(v_, tile + j)) {
-                sum += exp2_fast((t[j] - m) + static_cast<float>(policy_.exponent_bias));
+                sum += exp2_fast((t[j] - base) + static_cast<float>(policy_.exponent_bias));
             }
         }
         return sum;
