@@ -231,7 +231,8 @@ private:
                     const float product =
                         m.t[i * kTile + j] + (m.mean_term != nullptr ? m.mean_term[j] : 0.0f);
                     const float t = product * m.key_factor * m.row_factor[i];
-                    sum += recipe::exp2_fast((t - base) + static_cast<float>(policy_.exponent_bias));
+                    sum +=
+                        recipe::exp2_fast((t - base) + static_cast<float>(policy_.exponent_bias));
                 }
             }
             const recipe::Joined joined = recipe::join(at(far_m_, first + i), max);

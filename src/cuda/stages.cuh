@@ -94,10 +94,12 @@ struct TensorViews {
 
 // ---------------------------------------------------------------- build the work list
 
-inline worklist::WorkList build_worklist(const Call& c, const Workspace& w, const TensorViews& t,
-                                         launch::Launcher& launcher) {
-    const worklist::WorkList list{part<ptx::U32x4>(c, w.segments), part<u32>(c, w.work),
-                                  static_cast<u32>(c.segments)};
+inline worklist::WorkList work_list(const Call& c, const Workspace& w) {
+    return {part<ptx::U32x4>(c, w.segments), part<u32>(c, w.work), static_cast<u32>(c.segments)};
+}
+
+inline worklist::BuildParams build_params(const Call& c, const TensorViews& t,
+                                          const worklist::WorkList& list) {
     worklist::BuildParams p{};
     p.cu_seqlens_q = t.cu_seqlens_q.view;
     p.cu_seqlens_k = t.cu_seqlens_k.view;
@@ -135,9 +137,21 @@ inline worklist::WorkList build_worklist(const Call& c, const Workspace& w, cons
     p.is_packed = c.is_packed;
     p.has_cu_seqlens = c.cu_seqlens_q.data != nullptr;
     p.has_kv_lens = c.kv_lens.data != nullptr;
-    launcher.run<worklist::build_worklist<>>("build_worklist", {}, worklist::kBuildThreads,
-                                             sizeof(worklist::BuildShared), p);
-    return list;
+    return p;
+}
+
+// Whether `sample` writes the list: a quantised call of one segment whose length the host knows.
+[[nodiscard]] inline bool sample_builds_list(const Call& c) {
+    return c.is_quantized() && c.segments == 1 && c.cu_seqlens_q.data == nullptr &&
+           c.kv_lens.data == nullptr && c.total_q() > 0;
+}
+
+inline void build_worklist(const Call& c, const worklist::BuildParams& p,
+                           launch::Launcher& launcher) {
+    if (!sample_builds_list(c)) {
+        launcher.run<worklist::build_worklist<>>("build_worklist", {}, worklist::kBuildThreads,
+                                                 sizeof(worklist::BuildShared), p);
+    }
 }
 
 // ---------------------------------------------------------------- operands
@@ -152,6 +166,8 @@ inline quantize::Inputs inputs(const Call& c, const TensorViews& t,
     x.k_batch = c.k.batch;
     x.v_batch = c.v.batch;
     x.list = list;
+    x.builds_list = sample_builds_list(c);
+    x.build = build_params(c, t, list);
     x.shape = c.packed_shape();
     x.channels = static_cast<u32>(c.head_dim);
     x.channels_v = static_cast<u32>(c.head_dim_v);
@@ -260,7 +276,8 @@ inline void zero_tail(const Call& c, const TensorViews& t, const epilogue::Outpu
 inline void run_stages(const Call& c, launch::Launcher& launcher, schedule::Attend attend) {
     const Workspace w(c);
     const TensorViews t(c);
-    const worklist::WorkList list = build_worklist(c, w, t, launcher);
+    const worklist::WorkList list = work_list(c, w);
+    build_worklist(c, build_params(c, t, list), launcher);
     if (c.total_q() == 0) {
         return;
     }

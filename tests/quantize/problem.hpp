@@ -311,6 +311,8 @@ void run_stages(const Problem& p, Packed& w, const RunOptions& o) {
     const auto d = static_cast<std::uint32_t>(p.shape.channels);
     const auto table = all_const(p.table);
     const quantize::SampleParams sample{.segments = table,
+                                        .builds_list = false,
+                                        .build = {},
                                         .kv_heads = hkv,
                                         .channels = d,
                                         .channels_v = d,

@@ -1,9 +1,10 @@
 // The quantisers of recipe fp8, and the row copy of the 16-bit recipes: constants, shared-memory
 // plans, workspace extents, launch geometry and parameters.
 //
-// The stages are build_worklist (worklist/build.cuh), sample (sample.cuh), pack, which reads Q, K
-// and V once, and repack, which packs V of those heads again whose sample lied (pack.cuh). Dim is
-// the head size padded with zero channels, 64 or 128.
+// The stages are build_worklist (worklist/build.cuh; sample does its work where there is one
+// segment without lengths on the device), sample (sample.cuh), pack, which reads Q, K and V once,
+// and repack, which packs V of those heads again whose sample lied (pack.cuh). Dim is the head size
+// padded with zero channels, 64 or 128.
 //
 // A block of pack works on one tile of one head, or a part of one of Q. Tiles are numbered through
 // all segments (tile/packed.hpp), so that the host only needs their capacity; a tile that nobody
@@ -21,7 +22,7 @@
 #pragma once
 
 #include "cuda/ptx/ptx.hpp"
-#include "cuda/worklist/segments.hpp"
+#include "cuda/worklist/build.cuh"
 #include "recipe/sample.hpp"
 
 namespace quatt::quantize {
@@ -177,6 +178,8 @@ struct Input {
 
 struct SampleParams {
     ptx::Global<const ptx::U32x4> segments;  // [segments], see worklist::load_segment
+    bool builds_list;  // of a call of one segment, which had no launch of build_worklist
+    worklist::BuildParams build;
     u32 kv_heads, channels, channels_v;
     Input k, v;
     ptx::Global<float> k_mean, v_mean, v_scale;  // [segments, Hkv, Dim]

@@ -14,6 +14,8 @@ struct Inputs {
     Input q, k, v;
     i64 q_batch, k_batch, v_batch;  // elements between batch items
     worklist::WorkList list;
+    bool builds_list;  // sample does
+    worklist::BuildParams build;
     tile::PackedShape shape;
     u32 channels, channels_v;
     bool is_f16, has_lse;
@@ -59,6 +61,8 @@ void pack_fp8(const Inputs& c, const tile::PackedOperands& to, const SampleState
               heads_kv = static_cast<u32>(shape.heads_kv);
     start<sample<Format, Dim, Aligned16>>(l, "sample", sample_launch<Dim>(segments, heads_kv),
                                           SampleParams{.segments = table,
+                                                       .builds_list = c.builds_list,
+                                                       .build = c.build,
                                                        .kv_heads = heads_kv,
                                                        .channels = c.channels,
                                                        .channels_v = c.channels_v,

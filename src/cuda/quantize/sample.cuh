@@ -23,7 +23,11 @@ QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
     const u32 head = pair % p.kv_heads, s = pair / p.kv_heads;
     const bool is_v = block / kSlices % 2 != 0;
     const ptx::Shared shared = ptx::dynamic_shared(sizeof(Plan));
-    const worklist::SegmentEntry segment = worklist::load_segment(p.segments, s);
+    if (p.builds_list && block == 0 && thread == 0) {
+        worklist::store_only_segment(p.build);
+    }
+    const worklist::SegmentEntry segment =
+        p.builds_list ? worklist::only_segment(p.build) : worklist::load_segment(p.segments, s);
     const i64 tokens = segment.k_len;
 
     const u32 piece = lane % C::kPieces, sub = lane / C::kPieces;

@@ -37,6 +37,40 @@ struct BuildParams {
     bool is_packed, has_cu_seqlens, has_kv_lens, has_status_word;
 };
 
+// Segment s, which begins at token q of the queries and k of the keys.
+[[nodiscard]] QUATT_DEV SegmentEntry entry_at(const BuildParams& p, u32 s, i64 q, i64 k, i64 q_len,
+                                              i64 k_len) {
+    SegmentEntry g{};
+    g.q = p.q_origin + (p.is_packed ? q * p.q_token : s * p.q_batch);
+    g.k = p.k_origin + (p.is_packed ? k * p.k_token : s * p.k_batch);
+    g.v = p.v_origin + (p.is_packed ? k * p.v_token : s * p.v_batch);
+    g.out = p.out_origin + (p.is_packed ? q * p.out_token : s * p.out_batch);
+    g.lse = p.lse_origin + (p.is_packed ? q * p.lse_token : s * p.lse_batch);
+    g.q_len = i32(q_len);
+    g.k_len = i32(k_len);
+    g.q_row = i32(q);
+    g.k_tile = tile::first_tile(k, s, tile::kKeyTile);
+    return g;
+}
+
+// A call of one segment without lengths on the device needs no launch of its own for its list: any
+// other kernel's first thread may write it.
+[[nodiscard]] QUATT_DEV SegmentEntry only_segment(const BuildParams& p) {
+    return entry_at(p, 0, 0, 0, p.tokens_q, p.tokens_k);
+}
+QUATT_DEV void store_only_segment(const BuildParams& p) {
+    const u32 items = (p.tokens_q + p.rows_per_item - 1) / p.rows_per_item * p.heads_q;
+    worklist::store_segment(p.segments, 0, only_segment(p));
+    p.work.store(worklist::kNextItem, 0u);
+    p.work.store(worklist::kItems, items);
+    p.work.store(worklist::kUsedRows, p.tokens_q);
+    p.work.store(worklist::kHeaderWords, items);
+    p.work.store(worklist::kHeaderWords + 1, 0u);
+    if (p.has_status_word) {
+        p.status_word.store(0, 0);
+    }
+}
+
 struct BuildShared {
     u32 warp_sum[kBuildWarps];
     u32 first_bad, bad_kv_lens;
@@ -115,17 +149,7 @@ QUATT_KERNEL(kBuildThreads) build_worklist(const BuildParams p) {
             q_len = ok ? q_len : 0;
             k_len = ok ? n : 0;
         }
-        SegmentEntry g{};
-        g.q = p.q_origin + (p.is_packed ? q * p.q_token : s * p.q_batch);
-        g.k = p.k_origin + (p.is_packed ? k * p.k_token : s * p.k_batch);
-        g.v = p.v_origin + (p.is_packed ? k * p.v_token : s * p.v_batch);
-        g.out = p.out_origin + (p.is_packed ? q * p.out_token : s * p.out_batch);
-        g.lse = p.lse_origin + (p.is_packed ? q * p.lse_token : s * p.lse_batch);
-        g.q_len = i32(q_len);
-        g.k_len = i32(k_len);
-        g.q_row = i32(q);
-        g.k_tile = tile::first_tile(k, s, tile::kKeyTile);
-        worklist::store_segment(p.segments, s, g);
+        worklist::store_segment(p.segments, s, entry_at(p, s, q, k, q_len, k_len));
         if (s < kSortedSegments) {
             shared.store(kCost + 4 * s, u32(k_len));
         }
