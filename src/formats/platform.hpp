@@ -5,8 +5,12 @@
 
 #if defined(__CUDACC__)
 #define QUATT_HD __host__ __device__
+#define QUATT_HD_UNROLL _Pragma("unroll")
+#define QUATT_HD_INLINE __host__ __device__ __forceinline__  // or arrays go to memory
 #else
 #define QUATT_HD
+#define QUATT_HD_UNROLL
+#define QUATT_HD_INLINE inline
 #endif
 
 namespace quatt::formats {

@@ -207,7 +207,7 @@ private:
             }
             for (std::size_t d = 0; d < static_cast<std::size_t>(x_.channels); d++) {
                 const bool is_counted = size > 0 && is_finite(group.sum[d]);
-                mean[g][d] = is_counted ? group_mean(group.sum[d], size) : kInf;
+                mean[g][d] = is_counted ? group.sum[d] * mean_factor(size) : kInf;
                 half[g][d] = is_counted ? half_range(group.smallest[d], group.largest[d]) : kInf;
                 if (is_counted) {
                     count[d]++;

@@ -11,7 +11,7 @@
 namespace quatt::recipe {
 
 inline constexpr std::uint32_t kSampleGroups = 16, kGroupTokens = 64;
-inline constexpr std::int64_t kSampleTokens = std::int64_t{kSampleGroups} * kGroupTokens;
+inline constexpr std::uint64_t kSampleTokens = std::uint64_t{kSampleGroups} * kGroupTokens;
 
 // Sums of a group are of x / 256, so that 64 of the largest bf16 numbers do not overflow: a sum
 // that is not finite then says that an x is not. Exact, for subnormals of bf16 and f16 too.
@@ -40,67 +40,64 @@ inline constexpr float kLeastScale = 0x1p-126f;
 [[nodiscard]] QUATT_HD constexpr std::int64_t sample_token(std::uint32_t g, std::uint32_t t,
                                                            std::int64_t tokens) {
     const std::uint32_t i = kSampleGroups * t + (g ^ scrambled(t) % kSampleGroups);
-    if (tokens <= kSampleTokens) {
-        return i < tokens ? std::int64_t{i} : -1;
+    const auto n = static_cast<std::uint64_t>(tokens);
+    if (n <= kSampleTokens) {
+        return i < n ? std::int64_t{i} : -1;
     }
-    const std::int64_t first = i * tokens / kSampleTokens,
-                       end = (i + std::int64_t{1}) * tokens / kSampleTokens;
-    return first +
-           static_cast<std::int64_t>(
-               std::uint64_t{scrambled(~i)} * static_cast<std::uint64_t>(end - first) >> 32);
+    const std::uint64_t first = i * n / kSampleTokens,
+                        end = (i + std::uint64_t{1}) * n / kSampleTokens;
+    return static_cast<std::int64_t>(first + (std::uint64_t{scrambled(~i)} * (end - first) >> 32));
 }
 
 [[nodiscard]] QUATT_HD constexpr std::int64_t sample_size(std::int64_t tokens) {
-    return tokens < kSampleTokens ? tokens : kSampleTokens;
+    constexpr auto kMost = static_cast<std::int64_t>(kSampleTokens);
+    return tokens < kMost ? tokens : kMost;
 }
 // Tokens of group g.
 [[nodiscard]] QUATT_HD constexpr std::uint32_t group_size(std::uint32_t g, std::int64_t tokens) {
-    if (tokens >= kSampleTokens) {
+    if (static_cast<std::uint64_t>(tokens) >= kSampleTokens) {
         return kGroupTokens;
     }
     const auto whole = static_cast<std::uint32_t>(tokens) / kSampleGroups;
     return whole + (sample_token(g, whole, tokens) >= 0 ? 1u : 0u);
 }
 
-// Sorts so many numbers, a power of two, up (Batcher's merge exchange): the same comparisons for
-// all, so that it needs no branch.
-template <std::uint32_t N>
-QUATT_HD constexpr void sort(float (&x)[N]) {
-#if defined(__CUDACC__)
-#pragma unroll
-#endif
-    for (std::uint32_t p = 1; p < N; p *= 2) {
-#if defined(__CUDACC__)
-#pragma unroll
-#endif
-        for (std::uint32_t k = p; k > 0; k /= 2) {
-#if defined(__CUDACC__)
-#pragma unroll
-#endif
-            for (std::uint32_t i = 0; i < N - k; i++) {
-                if (i >= k % p && (i - k % p) % (2 * k) < k && i / (2 * p) == (i + k) / (2 * p)) {
-                    const float low = x[i] < x[i + k] ? x[i] : x[i + k];
-                    x[i + k] = x[i] < x[i + k] ? x[i + k] : x[i];
-                    x[i] = low;
-                }
-            }
-        }
+// Sorts up (Batcher's merge exchange, from numbers I and I + K of round P on): the same comparisons
+// for all, without a branch. NOTE: not loops, which nvcc leaves as they are, and x in local memory.
+template <std::uint32_t P = 1, std::uint32_t K = 1, std::uint32_t I = 0>
+QUATT_HD_INLINE constexpr void sort(float (&x)[kSampleGroups]) {
+    if constexpr (I + K < kSampleGroups && I >= K % P && (I - K % P) % (2 * K) < K &&
+                  I / (2 * P) == (I + K) / (2 * P)) {
+        const float low = x[I] < x[I + K] ? x[I] : x[I + K];
+        x[I + K] = x[I] < x[I + K] ? x[I + K] : x[I];
+        x[I] = low;
+    }
+    if constexpr (I + 1 < kSampleGroups) {
+        sort<P, K, I + 1>(x);
+    } else if constexpr (K > 1) {
+        sort<P, K / 2, 0>(x);
+    } else if constexpr (2 * P < kSampleGroups) {
+        sort<2 * P, 2 * P, 0>(x);
     }
 }
 
 // The median of `count` finite numbers, 0 of none; the others are +infinity. Halves are added,
 // since a sum may overflow.
-[[nodiscard]] QUATT_HD constexpr float median(float (&x)[kSampleGroups], std::uint32_t count) {
-    sort(x);
-    float low = 0, high = 0;
-#if defined(__CUDACC__)
-#pragma unroll
-#endif
+[[nodiscard]] QUATT_HD_INLINE constexpr float median(float (&x)[kSampleGroups],
+                                                     std::uint32_t count) {
+    // Every other one that does not count goes below all, so that the middle stays where it is.
+    // NOTE: an index that depends on `count` would bring x into local memory.
+    constexpr float kInf = formats::bit_cast<float>(0x7F800000u);
+    bool is_below = false;
+    QUATT_HD_UNROLL
     for (std::uint32_t i = 0; i < kSampleGroups; i++) {
-        low = count > 0 && i == (count - 1) / 2 ? x[i] : low;
-        high = count > 0 && i == count / 2 ? x[i] : high;
+        const bool is_out = x[i] == kInf;
+        x[i] = is_out && is_below ? -kInf : x[i];
+        is_below = is_below != is_out;
     }
-    return 0.5f * low + 0.5f * high;
+    sort(x);
+    const float low = x[kSampleGroups / 2 - 1], high = x[kSampleGroups / 2];
+    return count == 0 ? 0.0f : count % 2 != 0 ? low : 0.5f * low + 0.5f * high;
 }
 
 [[nodiscard]] QUATT_HD constexpr bool is_finite(float x) {
@@ -115,8 +112,9 @@ QUATT_HD constexpr void sort(float (&x)[N]) {
 
 // Of a channel and a group: the sum of x / 256, and for V the smallest and the largest x. A group
 // with a value that is not finite is left out: its sum is not finite.
-[[nodiscard]] QUATT_HD constexpr float group_mean(float sum, std::uint32_t size) {
-    return sum / static_cast<float>(size) * (1 / kSumFactor);
+// What the sum of a group is multiplied by.
+[[nodiscard]] QUATT_HD constexpr float mean_factor(std::uint32_t size) {
+    return (1 / kSumFactor) / static_cast<float>(size);
 }
 // NOTE: of halves, since a difference may overflow.
 [[nodiscard]] QUATT_HD constexpr float half_range(float smallest, float largest) {

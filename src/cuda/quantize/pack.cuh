@@ -205,21 +205,25 @@ template <u32 Lanes, class Value>
             squares[key] = ptx::fma(sum, sum, squares[key]);
         }
     }
-    // Each fold halves the tokens that a lane looks after, so that in the end lane l has token
-    // l / (Lanes / 16).
+    // Each of four folds halves the tokens that a lane looks after, so that in the end lane l has
+    // token l / (Lanes / 16).
     QUATT_UNROLL
-    for (u32 mask = Lanes / 2, left = kKeyGroup / 2; mask > 0; mask /= 2, left /= 2) {
+    for (u32 fold = 0; fold < 4; fold++) {
+        const u32 mask = Lanes >> (fold + 1), left = kKeyGroup >> (fold + 1);
         const bool is_upper = (lane & mask) != 0;
         QUATT_UNROLL
-        for (u32 key = 0; key < left; key++) {
-            const float mine = is_upper ? squares[key + left] : squares[key],
-                        other = is_upper ? squares[key] : squares[key + left];
-            squares[key] = mine + ptx::shfl_xor(other, mask);
-        }
-        if (left == 0) {
-            squares[0] += ptx::shfl_xor(squares[0], mask);
+        for (u32 key = 0; key < kKeyGroup / 2; key++) {
+            if (key < left) {
+                const float mine = is_upper ? squares[key + left] : squares[key],
+                            other = is_upper ? squares[key] : squares[key + left];
+                squares[key] = mine + ptx::shfl_xor(other, mask);
+            }
         }
         center_squares += ptx::shfl_xor(center_squares, mask);
+    }
+    if constexpr (Lanes == 32) {
+        squares[0] += ptx::shfl_xor(squares[0], 1);
+        center_squares += ptx::shfl_xor(center_squares, 1);
     }
     u32 far = ptx::ballot(recipe::is_far(squares[0], center_squares));
     if constexpr (Lanes == 16) {

@@ -29,72 +29,70 @@ QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
     const worklist::SegmentEntry segment =
         p.builds_list ? worklist::only_segment(p.build) : worklist::load_segment(p.segments, s);
     const i64 tokens = segment.k_len;
+    static_assert(C::kPasses == 16 && C::kSubs == 4);  // four folds of a lane, two between lanes
 
     const u32 piece = lane % C::kPieces, sub = lane / C::kPieces;
     const Input x{is_v ? p.v.data : p.k.data, is_v ? p.v.strides : p.k.strides};
     const i64 from = (is_v ? segment.v : segment.k) + head * x.strides.head;
+    // Where the group has fewer tokens its first one is read again: minimum and maximum do not
+    // mind, and sums take it with weight 0. Each lane finds two tokens.
+    const u32 size = recipe::group_size(group, tokens);
+    const i32 token[2] = {i32(recipe::sample_token(group, lane, tokens)),
+                          i32(recipe::sample_token(group, lane + 32, tokens))};
+    const i32 first = ptx::shfl_idx(token[0], 0);
+    const u32 channels = size == 0 ? 0 : is_v ? p.channels_v : p.channels;
     u32 w[C::kPasses][4];
-    bool is_there[C::kPasses];
+    float weight[C::kPasses];
     QUATT_UNROLL
     for (u32 pass = 0; pass < C::kPasses; pass++) {
-        const i64 token = recipe::sample_token(group, sub + C::kSubs * pass, tokens);
-        is_there[pass] = token >= 0;
-        load_piece<Aligned16>(w[pass], x, from + (token < 0 ? 0 : token) * x.strides.token,
-                              C::kChannels * slice + 8 * piece,
-                              token < 0 ? 0
-                              : is_v    ? p.channels_v
-                                        : p.channels);
+        const i32 mine = ptx::shfl_idx(token[pass / 8], sub + C::kSubs * (pass % 8));
+        weight[pass] = mine < 0 ? 0.0f : recipe::kSumFactor;
+        const i64 at = from + i64(mine < 0 ? first : mine) * x.strides.token;
+        load_piece<Aligned16>(w[pass], x, at, C::kChannels * slice + 8 * piece, channels);
     }
-    const u32 size = recipe::group_size(group, tokens);
-    float mean[8], half[8], low[8], high[8];
-    QUATT_UNROLL
-    for (u32 i = 0; i < 8; i++) {
-        float sum[C::kPasses], smallest = formats::bit_cast<float>(kInfBits), largest = -smallest;
-        QUATT_UNROLL
-        for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const ptx::F32x2 two = unpack(Format{}, w[pass][i / 2]);
-            const float value = i % 2 == 0 ? two.x : two.y;
-            sum[pass] = value * recipe::kSumFactor;
-            // NaN is dropped here; it shows in the sum.
-            smallest = is_there[pass] ? ptx::min(smallest, value) : smallest;
-            largest = is_there[pass] ? ptx::max(largest, value) : largest;
-        }
-        QUATT_UNROLL
-        for (u32 step = C::kPasses / 2; step > 0; step /= 2) {
-            QUATT_UNROLL
-            for (u32 pass = 0; pass < step; pass++) {
-                sum[pass] += sum[pass + step];
-            }
-        }
-        QUATT_UNROLL
-        for (u32 mask = 16; mask >= C::kPieces; mask /= 2) {
-            sum[0] += ptx::shfl_xor(sum[0], mask);
-            smallest = ptx::min(smallest, ptx::shfl_xor(smallest, mask));
-            largest = ptx::max(largest, ptx::shfl_xor(largest, mask));
-        }
-        const bool is_counted = size > 0 && recipe::is_finite(sum[0]);
-        const float inf = formats::bit_cast<float>(kInfBits);
-        mean[i] = is_counted ? recipe::group_mean(sum[0], size) : inf;
-        half[i] = is_counted ? recipe::half_range(smallest, largest) : inf;
-        low[i] = is_counted ? smallest : inf;
-        high[i] = is_counted ? largest : -inf;
-    }
+    const float factor = recipe::mean_factor(size);
     const auto at = [](u32 offset, u32 g, u32 channel) {
         return offset + 4 * (g * C::kChannels + channel);
     };
     constexpr u32 kMean = offsetof(Plan, mean), kHalf = offsetof(Plan, half),
                   kLow = offsetof(Plan, low), kHigh = offsetof(Plan, high);
-    if (sub == 0) {
+    const float inf = formats::bit_cast<float>(kInfBits);
+    QUATT_UNROLL
+    for (u32 i = 0; i < 8; i++) {
+        float sum[C::kPasses], smallest = inf, largest = -inf;
         QUATT_UNROLL
-        for (u32 i = 0; i < 8; i += 4) {
-            const auto four = [&](u32 offset, const float(&y)[8]) {
-                shared.store(at(offset, group, 8 * piece + i),
-                             ptx::F32x4{y[i], y[i + 1], y[i + 2], y[i + 3]});
-            };
-            four(kMean, mean);
-            four(kHalf, half);
-            four(kLow, low);
-            four(kHigh, high);
+        for (u32 pass = 0; pass < C::kPasses; pass++) {
+            const ptx::F32x2 two = unpack(Format{}, w[pass][i / 2]);
+            const float value = i % 2 == 0 ? two.x : two.y;
+            sum[pass] = value * weight[pass];
+            // NaN is dropped here; it shows in the sum.
+            smallest = ptx::min(smallest, value);
+            largest = ptx::max(largest, value);
+        }
+        QUATT_UNROLL
+        for (u32 fold = 0; fold < 4; fold++) {
+            QUATT_UNROLL
+            for (u32 pass = 0; pass < C::kPasses / 2; pass++) {
+                if (pass < C::kPasses >> (fold + 1)) {
+                    sum[pass] += sum[pass + (C::kPasses >> (fold + 1))];
+                }
+            }
+        }
+        QUATT_UNROLL
+        for (u32 fold = 0; fold < 2; fold++) {
+            const u32 mask = 16 >> fold;
+            sum[0] += ptx::shfl_xor(sum[0], mask);
+            smallest = ptx::min(smallest, ptx::shfl_xor(smallest, mask));
+            largest = ptx::max(largest, ptx::shfl_xor(largest, mask));
+        }
+        if (sub == 0) {
+            const bool is_counted = size > 0 && recipe::is_finite(sum[0]);
+            const u32 channel = 8 * piece + i;
+            shared.store(at(kMean, group, channel), is_counted ? sum[0] * factor : inf);
+            shared.store(at(kHalf, group, channel),
+                         is_counted ? recipe::half_range(smallest, largest) : inf);
+            shared.store(at(kLow, group, channel), is_counted ? smallest : inf);
+            shared.store(at(kHigh, group, channel), is_counted ? largest : -inf);
         }
     }
     ptx::barrier_sync();
@@ -103,14 +101,14 @@ QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
     if (channel < C::kChannels) {
         float means[recipe::kSampleGroups], halves[recipe::kSampleGroups];
         u32 count = 0;
-        float smallest = formats::bit_cast<float>(kInfBits), largest = -smallest;
+        float smallest = inf, largest = -inf;
         QUATT_UNROLL
         for (u32 g = 0; g < recipe::kSampleGroups; g++) {
             means[g] = shared.load<float>(at(kMean, g, channel));
             halves[g] = shared.load<float>(at(kHalf, g, channel));
             smallest = ptx::min(smallest, shared.load<float>(at(kLow, g, channel)));
             largest = ptx::max(largest, shared.load<float>(at(kHigh, g, channel)));
-            count += means[g] < formats::bit_cast<float>(kInfBits) ? 1 : 0;
+            count += means[g] < inf ? 1 : 0;
         }
         const float median = recipe::median(means, count);
         const i64 to = i64(pair) * Dim + C::kChannels * slice + channel;
