@@ -210,6 +210,132 @@ TEST_P(Level, IsTheEmulationOnLongRows) {
     }
 }
 
+// ---- tokens of V far from its centre
+// ---------------------------------------------------------------
+
+enum class Far { kSink, kEvery40th, kTile, kAll, kNaN };
+constexpr std::array kFar = {Far::kSink, Far::kEvery40th, Far::kTile, Far::kAll, Far::kNaN};
+
+// V = N(0,1) +- mean, but for tokens at 0 or near it: a key that dominates, every 40th, all of a
+// tile, all of the second half; or NaN in one token, which is far as well.
+void set_far_tokens(Case& c, Far far, double mean) {
+    Random random(77);
+    const quatt_tensor v = c.v.view(), k = c.k.view();
+    const int axis = v.rank - 3;
+    const std::int64_t tokens = v.extent[axis], key = tokens / 3;
+    for_each_index(extents_of(v), [&](const Extents& i) {
+        const std::int64_t j = i[static_cast<std::size_t>(axis)], d = i.back();
+        const bool is_small = far == Far::kSink        ? j == key
+                              : far == Far::kEvery40th ? j % 40 == 39
+                              : far == Far::kTile      ? j >= 64 && j < 128
+                              : far == Far::kAll       ? j >= tokens / 2
+                                                       : false;
+        const double z = random.normal();
+        c.v.set_one(i, static_cast<float>(is_small ? (far == Far::kEvery40th ? .1 * z : 0)
+                                                   : z + (d % 2 == 0 ? mean : -mean)));
+        if (far == Far::kNaN && j == key && d == 3) {
+            c.v.set_one(i, std::nanf(""));
+        }
+    });
+    if (far != Far::kSink) {
+        return;
+    }
+    for_each_index(extents_of(k), [&](const Extents& i) {
+        if (i[static_cast<std::size_t>(axis)] == key) {
+            c.k.set_one(i, 5 * static_cast<float>(value_at(k, i)));
+        }
+    });
+}
+
+// NaN where the emulation has it, and like it elsewhere. c (l - l_far) / l is a difference of fp32
+// sums: where all keys that a row sees are far, 2^-20 or so of c is left, whatever V is.
+Difference difference_beside_nan(const Case& a, const Case& b, double mean, double bound) {
+    Difference d;
+    double error = 0, norm = 1e-30;
+    for_each_index(extents_of(a.out.view()), [&](const Extents& i) {
+        const double x = value_at(a.out.view(), i), y = value_at(b.out.view(), i);
+        if (std::isnan(x) && std::isnan(y)) {
+            return;
+        }
+        error += (x - y) * (x - y);  // NaN of one shows
+        norm += y * y + std::pow(mean * 0x1p-20 / bound, 2);
+    });
+    d.l2 = std::sqrt(error / norm);
+    d.lse = difference(a, b).lse;
+    return d;
+}
+
+TEST_P(Level, FarTokensAreThoseOfTheEmulation) {
+    Random random(41);
+    int n = 0;
+    for (const Far far : kFar) {
+        for (const double mean : {.3, 3.0, 30.0}) {
+            if (!thinned(n++)) {
+                continue;
+            }
+            Spec s = random_spec(random);
+            s.kv_lens.clear();
+            s.dim = random.in(16, 128);
+            s.dim_v = random.in(4, 256);
+            s.q = s.k = s.v = random.pick({QUATT_BF16, QUATT_F16, QUATT_F32});
+            s.descale_rank = -1;
+            s.k_mean = 1;
+            if (!s.packed) {
+                s.tokens_k = random.in(130, 400);
+            }
+            Case fast(s), emulate(s);
+            for (Case* c : {&fast, &emulate}) {
+                set_far_tokens(*c, far, mean);
+            }
+            (void)bits(fast);
+            (void)bits_of(emulate, {"emulate", recipe()}, [](Problem& p) { p.key_tile = 64; });
+            const double allowed = bound(kernel(), way().value());
+            const Difference d = difference_beside_nan(fast, emulate, mean, allowed);
+            EXPECT_LE(d.l2, allowed) << s << ", far " << static_cast<int>(far) << ", mean " << mean;
+            EXPECT_LE(d.lse, 2e-6) << s;
+        }
+    }
+}
+
+// Several intervals, so that the far sums are promoted and joined; splits, sinks, running maxima
+// that rise and fall, rows that see none or only far keys.
+TEST_P(Level, FarTokensOfLongRows) {
+    int n = 0;
+    for (const Far far : kFar) {
+        for (const bool causal : {false, true}) {
+            if (!thinned(n++)) {
+                continue;
+            }
+            Spec s;
+            s.tokens_q = 40;
+            s.tokens_k = 5000;
+            s.heads_q = 2;
+            s.heads_kv = 1;
+            s.dim = 32;
+            s.scale = 3;
+            s.causal = causal;
+            s.left = causal ? -1 : 2300;
+            s.sink = {4, -2};
+            Case fast(s), emulate(s);
+            for (Case* c : {&fast, &emulate}) {
+                set_far_tokens(*c, far, 3);
+            }
+            for (const std::int32_t splits : {1, 3}) {
+                (void)bits(fast, [&](Problem& p) { p.splits = splits; });
+                (void)bits_of(emulate, {"emulate", recipe()}, [&](Problem& p) {
+                    p.key_tile = 64;
+                    p.splits = splits;
+                });
+                const double allowed = bound(kernel(), way().value());
+                const Difference d = difference_beside_nan(fast, emulate, 3, allowed);
+                EXPECT_LE(d.l2, allowed)
+                    << "splits " << splits << ", far " << static_cast<int>(far);
+                EXPECT_LE(d.lse, 2e-6) << "splits " << splits;
+            }
+        }
+    }
+}
+
 // N(0,1), D = 128, the published error, against fp64 of the test's own.
 TEST_P(Level, MeetsThePublishedError) {
     Spec s;
@@ -597,8 +723,12 @@ TEST_P(Level, SumsArePromotedOncePerInterval) {
             const bool heavy = j >= v.size() / 16 - kHeavy;
             k[16 * j] = heavy ? 6.875f : 0;  // log2 units
             for (std::size_t d = 0; d < 16; d++) {
-                // 256 times a code of P: 64 of them are exact in fp16 too. 448: the scale is 1.
-                v[16 * j + d] = heavy ? 256 : j == 100 ? 448 : j % 64 == 3 * d ? .75f : 0;
+                // 32 times a code of P: 64 of them are exact in fp16 too. 448 in a token of the
+                // sample: the scale is 1, and the mean of .5 is small beside it.
+                v[16 * j + d] = heavy                            ? 32
+                                : j == 117                       ? 448
+                                : j / 64 != 1 && j % 64 == 3 * d ? .09375f
+                                                                 : 0;
             }
         }
         c->q.set(q);
