@@ -769,6 +769,11 @@ void table_samples(bool quick) {
     for (const SampleRow& row : rows) {
         row.print();
     }
+    for (const std::int64_t n : {32, 64, 128}) {
+        SampleRow row("N(0,1), " + std::to_string(n) + " keys");
+        row.add(make_case(gaussian(n, 256), 32));
+        row.print();
+    }
     SampleRow dit("dit");
     for (std::uint64_t seed = 1; seed <= (quick ? 1u : 4u); seed++) {
         tools::SampleSpec spec = tools::SampleSpec::defaults(tools::SampleKind::kDit);
