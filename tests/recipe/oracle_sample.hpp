@@ -98,8 +98,9 @@ struct ChannelSample {
         if (size == 0 || !counts) {
             continue;
         }
-        // fp32 rounds the division; 256 is a shift.
-        means.push_back(nearest(kF32, static_cast<double>(folded_sum(group, x)) / size) * 256);
+        // The factor 256 / size is an fp32 number, and so is the product.
+        means.push_back(
+            nearest(kF32, static_cast<double>(folded_sum(group, x)) * nearest(kF32, 256 / size)));
         halves.push_back(nearest(kF32, (high - low) / 2));
         s.lowest = std::min(s.lowest, low);
         s.highest = std::max(s.highest, high);
