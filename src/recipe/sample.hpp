@@ -165,9 +165,9 @@ struct SampledChannel {
 // does not cancel. Both sums are folds: lane l of 32 adds channels 4 l to 4 l + 3 of each 128 in
 // order, by fused multiply-adds, then lanes l and l + n join for n = 16, 8, 4, 2, 1.
 inline constexpr std::uint32_t kFarLanes = 32, kFarChannels = 4;
-// NaN is far.
+// NaN is far; no token is where the centre is 0.
 [[nodiscard]] QUATT_HD constexpr bool is_far(float sum_of_squares, float center_squares) {
-    return !(sum_of_squares >= 2 * center_squares);
+    return center_squares > 0 && !(sum_of_squares >= 2 * center_squares);
 }
 
 }  // namespace quatt::recipe

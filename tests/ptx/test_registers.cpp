@@ -160,6 +160,10 @@ TEST(Math, ExponentialsAndLogarithms) {
 TEST(Math, MinMaxCeilFma) {
     EXPECT_EQ(max(1.0f, kNan), 1.0f);
     EXPECT_EQ(max(kNan, -1.0f), -1.0f);
+    EXPECT_TRUE(std::isnan(max_or_nan(1.0f, kNan)) && std::isnan(max_or_nan(kNan, 1.0f)));
+    EXPECT_EQ(max_or_nan(-2.0f, -1.0f), -1.0f);
+    EXPECT_EQ(max_u16x2(0x00058001u, 0xFFFF7FFFu), 0xFFFF8001u);
+    EXPECT_EQ(max_u16x2(0x7F807F80u, 0x7FC00001u), 0x7FC07F80u);
     EXPECT_TRUE(std::isnan(max(kNan, kNan)));
     EXPECT_EQ(min(kNan, 2.0f), 2.0f);
     EXPECT_EQ(bits(max(-0.0f, 0.0f)), bits(0.0f));

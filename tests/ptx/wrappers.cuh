@@ -70,6 +70,8 @@ QUATT_KERNEL(64) use_common(const WrapperParams p) {
     ptx::optimizer_barrier(x);
     ptx::optimizer_barrier(sum);
     x = ptx::max(x, ptx::min(d[3], ptx::ceil(x)));
+    x = ptx::max_or_nan(x, d[2]);
+    sum = ptx::max_u16x2(sum, four.y);
     sum ^= ptx::pack_e4m3x4(d[0], d[1], d[2], d[3]) ^ ptx::pack_bf16x2(d[0], d[1]) ^
            ptx::pack_f16x2(d[2], d[3]);
     const ptx::F32x2 e = ptx::unpack_e4m3x2(static_cast<u16>(sum));

@@ -85,6 +85,29 @@ inline float flush(float x) {
 #endif
 }
 
+// max.NaN.f32: NaN where one is. sm_80 and later. PTX ISA 9.7.3.12
+[[nodiscard]] QUATT_DEV float max_or_nan(float a, float b) {
+#if defined(__CUDACC__)
+    float d;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
+    return d;
+#else
+    return a != a || b != b ? std::numeric_limits<float>::quiet_NaN() : max(a, b);
+#endif
+}
+
+// max.u16x2: of each half by itself. sm_90 and later. PTX ISA 9.7.1.13
+[[nodiscard]] QUATT_DEV u32 max_u16x2(u32 a, u32 b) {
+#if defined(__CUDACC__)
+    u32 d;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+#else
+    const u32 low = (a & 0xFFFFu) < (b & 0xFFFFu) ? b & 0xFFFFu : a & 0xFFFFu;
+    return low | (a >> 16 < b >> 16 ? b >> 16 : a >> 16) << 16;
+#endif
+}
+
 // min.f32: the other operand where one is NaN; -0 is below +0. PTX ISA 9.7.3.11
 [[nodiscard]] QUATT_DEV float min(float a, float b) {
 #if defined(__CUDACC__)

@@ -15,7 +15,7 @@
 // flight:
 //   kernel      read   written  threads  bytes that the loads of
 //               bytes  bytes             one block ask for at once
-//   sample      512    0        512      up to 128 K: of at most 1024 tokens a segment
+//   sample      512    0        512      up to 64 K: of at most 1024 tokens a segment
 //   pack        768    388      128      16 K
 // At S = 30272 and 56 heads: 1.96 GB, .47 ms at a copy's 4.2 TB/s. Bandwidth times latency is about
 // 30 KB an SM.
@@ -49,10 +49,12 @@ inline constexpr u32 kKeyGroup = 16;
 // ---------------------------------------------------------------- kernels
 
 struct SampleConfig {
-    static constexpr u32 kChannels = 64;  // of a block
+    static constexpr u32 kChannels = 32;  // of a block
     static constexpr u32 kWarps = recipe::kSampleGroups, kThreads = 32 * kWarps;
     static constexpr u32 kPieces = kChannels / 8;  // of 16 bytes; the lanes that share a row
     static constexpr u32 kSubs = 32 / kPieces, kPasses = recipe::kGroupTokens / kSubs;
+    static constexpr u32 kFolds = 3, kLaneFolds = 3;  // of a lane's own tokens, and between lanes
+    static_assert(1u << kFolds == kPasses && 1u << kLaneFolds == kSubs);
 
     struct SharedPlan {
         alignas(16) float mean[recipe::kSampleGroups][kChannels],
@@ -107,6 +109,7 @@ struct PackVConfig {
 template <u32 Dim>
 struct PackConfig {
     static constexpr u32 kThreads = PackKConfig<Dim>::kThreads;
+    static constexpr u32 kBlocksPerSm = 5 * 128 / Dim;  // that registers are to leave room for
     static constexpr u32 kSharedBytes = sizeof(typename PackVConfig<Dim>::SharedPlan);
     static_assert(kThreads == PackVConfig<Dim>::kThreads &&
                   kThreads == PackQConfig<Dim>::kThreads &&

@@ -115,6 +115,28 @@ QUATT_DEV void load_piece(u32 (&w)[Words], const Input& x, i64 row, u32 first, u
     }
 }
 
+// The same of Rows rows, number r at row_at(r). NOTE: one branch for all of them, so that they are
+// asked for one after the other.
+template <bool Aligned16, u32 Rows, u32 Words, class RowAt>
+QUATT_DEV void load_pieces(u32 (&w)[Rows][Words], const Input& x, u32 first, u32 channels,
+                           RowAt&& row_at, Site site = Site::current()) {
+    if (!Aligned16 || first < channels) {
+        QUATT_UNROLL
+        for (u32 r = 0; r < Rows; r++) {
+            load_piece<Aligned16>(w[r], x, row_at(r), first, Aligned16 ? first + 1 : channels,
+                                  site);
+        }
+    } else {
+        QUATT_UNROLL
+        for (u32 r = 0; r < Rows; r++) {
+            QUATT_UNROLL
+            for (u32 i = 0; i < Words; i++) {
+                w[r][i] = 0;
+            }
+        }
+    }
+}
+
 // N fp32 numbers, N a multiple of 4.
 template <u32 N>
 QUATT_DEV void load_floats(float (&x)[N], const ptx::Global<const float>& from, i64 at,

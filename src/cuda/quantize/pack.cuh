@@ -30,34 +30,31 @@ QUATT_DEV void pack_queries(const PackQParams& p, u32 block) {
         const u32 piece = lane % C::kPieces, row0 = warp * C::kWarpRows + lane / C::kPieces;
         const i64 from = segment.q + head * p.q.strides.head + first * p.q.strides.token;
         u32 w[C::kPasses][4];
-        QUATT_UNROLL
-        for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const i64 token = row_or_first(row0 + pass * C::kRows, rows);
-            load_piece<Aligned16>(w[pass], p.q, from + token * p.q.strides.token, 8 * piece,
-                                  rows > 0 ? p.channels : 0);
-        }
+        load_pieces<Aligned16>(w, p.q, 8 * piece, rows > 0 ? p.channels : 0, [&](u32 pass) {
+            return from + row_or_first(row0 + pass * C::kRows, rows) * p.q.strides.token;
+        });
 
         // Lane `piece` of a row's lanes looks after the row of pass `piece`.
         u32 my_amax = 0;
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
-            float amax = 0, poison = 0;
+            // Of 16-bit codes without their signs, which are ordered as the numbers are, with what
+            // is not finite above all of them.
+            u32 amax = 0;
             QUATT_UNROLL
             for (u32 i = 0; i < 4; i++) {
-                const ptx::F32x2 x = unpack(Format{}, w[pass][i]);
-                amax = ptx::max(ptx::max(amax, magnitude(x.x)), magnitude(x.y));
-                // The maximum drops NaN.
-                poison = ptx::fma(x.y, 0.0f, ptx::fma(x.x, 0.0f, poison));
+                amax = ptx::max_u16x2(amax, w[pass][i] & 0x7FFF7FFFu);
             }
-            // As integers: NaN is then above all numbers, and not dropped.
-            u32 amax_bits = formats::bit_cast<u32>(amax + poison);
             QUATT_UNROLL
             for (u32 mask = 1; mask < C::kPieces; mask *= 2) {
-                amax_bits = larger(amax_bits, ptx::shfl_xor(amax_bits, mask));
+                amax = ptx::max_u16x2(amax, ptx::shfl_xor(amax, mask));
             }
-            my_amax = piece == pass ? amax_bits : my_amax;
+            my_amax = piece == pass ? amax : my_amax;
         }
-        const float my_scale = scale_of(my_amax), my_inverse = 1.0f / my_scale;
+        const ptx::F32x2 my_pair = unpack(Format{}, my_amax);
+        const float my_scale =
+            scale_of(formats::bit_cast<u32>(ptx::max_or_nan(my_pair.x, my_pair.y)));
+        const float my_inverse = 1.0f / my_scale;
 
         float my_dot = 0;
         if (p.has_lse_shift) {
@@ -124,28 +121,24 @@ QUATT_DEV void pack_keys(const PackKParams& p, u32 slot, u32 head, ptx::Shared s
         // Rows past the end read the last one again, which does not change the amax.
         const i64 from = segment.k + head * p.k.strides.head + first * p.k.strides.token;
         u32 w[C::kPasses][4];
-        QUATT_UNROLL
-        for (u32 pass = 0; pass < C::kPasses; pass++) {
-            const i64 token = row_or_last(row0 + pass * C::kRows, keys);
-            load_piece<Aligned16>(w[pass], p.k, from + token * p.k.strides.token, 8 * piece,
-                                  p.channels);
-        }
+        load_pieces<Aligned16>(w, p.k, 8 * piece, p.channels, [&](u32 pass) {
+            return from + row_or_last(row0 + pass * C::kRows, keys) * p.k.strides.token;
+        });
         float mean[8];
         load_floats(mean, p.k_mean, (i64(s) * p.kv_heads + head) * Dim + 8 * piece);
 
-        float amax = 0, poison = 0;
+        float amax = 0;
         QUATT_UNROLL
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             QUATT_UNROLL
             for (u32 i = 0; i < 4; i++) {
                 const ptx::F32x2 x = unpack(Format{}, w[pass][i]);
-                amax = ptx::max(amax, magnitude(x.x - mean[2 * i]));
-                amax = ptx::max(amax, magnitude(x.y - mean[2 * i + 1]));
-                // The maximum drops NaN.
-                poison = ptx::fma(x.y, 0.0f, ptx::fma(x.x, 0.0f, poison));
+                amax = ptx::max_or_nan(amax, magnitude(x.x - mean[2 * i]));
+                amax = ptx::max_or_nan(amax, magnitude(x.y - mean[2 * i + 1]));
             }
         }
-        u32 amax_bits = formats::bit_cast<u32>(amax + poison);
+        // As integers: NaN is then above all numbers, and not dropped.
+        u32 amax_bits = formats::bit_cast<u32>(magnitude(amax));
         QUATT_UNROLL
         for (u32 mask = 1; mask < 32; mask *= 2) {
             amax_bits = larger(amax_bits, ptx::shfl_xor(amax_bits, mask));
@@ -197,6 +190,13 @@ template <u32 Lanes, class Value>
         center_squares = ptx::fma(center[i], center[i], center_squares);
     }
     QUATT_UNROLL
+    for (u32 fold = 0; fold < (Lanes == 32 ? 5 : 4); fold++) {
+        center_squares += ptx::shfl_xor(center_squares, Lanes >> (fold + 1));
+    }
+    if (!ptx::any(center_squares > 0)) {  // the warp's tokens have one centre
+        return 0;
+    }
+    QUATT_UNROLL
     for (u32 key = 0; key < kKeyGroup; key++) {
         squares[key] = 0;
         QUATT_UNROLL
@@ -219,11 +219,9 @@ template <u32 Lanes, class Value>
                 squares[key] = mine + ptx::shfl_xor(other, mask);
             }
         }
-        center_squares += ptx::shfl_xor(center_squares, mask);
     }
     if constexpr (Lanes == 32) {
         squares[0] += ptx::shfl_xor(squares[0], 1);
-        center_squares += ptx::shfl_xor(center_squares, 1);
     }
     u32 far = ptx::ballot(recipe::is_far(squares[0], center_squares));
     if constexpr (Lanes == 16) {
@@ -258,11 +256,9 @@ QUATT_DEV void pack_values(const PackVParams& p, const worklist::SegmentEntry& s
         const u32 l = thread % C::kLanes, c = thread / C::kLanes, first_key = c * kKeyGroup;
         const i64 from = segment.v + head * p.v.strides.head + first * p.v.strides.token;
         u32 w[kKeyGroup][2];
-        QUATT_UNROLL
-        for (u32 key = 0; key < kKeyGroup; key++) {
-            const i64 token = row_or_last(first_key + key, keys);
-            load_piece<Aligned16>(w[key], p.v, from + token * p.v.strides.token, 4 * l, p.channels);
-        }
+        load_pieces<Aligned16>(w, p.v, 4 * l, p.channels, [&](u32 key) {
+            return from + row_or_last(first_key + key, keys) * p.v.strides.token;
+        });
         float mean[4], inverse[4];
         const i64 pair = i64(s) * p.kv_heads + head, channel0 = pair * Dim + 4 * l;
         load_floats(mean, p.v_mean, channel0);
@@ -362,7 +358,7 @@ QUATT_DEV void pack_values(const PackVParams& p, const worklist::SegmentEntry& s
 
 // Q first, then a tile of K or V a block.
 template <class Format, u32 Dim, bool Aligned16>
-QUATT_KERNEL(PackConfig<Dim>::kThreads) pack(const PackParams p) {
+QUATT_KERNEL(PackConfig<Dim>::kThreads, PackConfig<Dim>::kBlocksPerSm) pack(const PackParams p) {
     launch::pdl_wait_then_trigger();
     if (ptx::block_x() < p.q_blocks) {
         pack_queries<Format, Dim, Aligned16>(p.q, ptx::block_x());

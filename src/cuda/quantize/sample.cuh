@@ -9,9 +9,9 @@
 namespace quatt::quantize {
 inline namespace QUATT_ABI {
 
-// 64 channels of K or V, one KV head and segment a block. A warp has a group of the sample: lane
-// (sub, piece) holds 8 channels of tokens sub, sub + 4, sub + 8 ... of its 64, so that the folds of
-// a sum are first the lane's own, then two between lanes.
+// 32 channels of K or V, one KV head and segment a block. A warp has a group of the sample: lane
+// (sub, piece) holds 8 channels of tokens sub, sub + 8, sub + 16 ... of its 64, so that the folds
+// of a sum are first the lane's own, then between lanes.
 template <class Format, u32 Dim, bool Aligned16>
 QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
     launch::pdl_wait_then_trigger();
@@ -29,7 +29,6 @@ QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
     const worklist::SegmentEntry segment =
         p.builds_list ? worklist::only_segment(p.build) : worklist::load_segment(p.segments, s);
     const i64 tokens = segment.k_len;
-    static_assert(C::kPasses == 16 && C::kSubs == 4);  // four folds of a lane, two between lanes
 
     const u32 piece = lane % C::kPieces, sub = lane / C::kPieces;
     const Input x{is_v ? p.v.data : p.k.data, is_v ? p.v.strides : p.k.strides};
@@ -41,15 +40,15 @@ QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
                           i32(recipe::sample_token(group, lane + 32, tokens))};
     const i32 first = ptx::shfl_idx(token[0], 0);
     const u32 channels = size == 0 ? 0 : is_v ? p.channels_v : p.channels;
-    u32 w[C::kPasses][4];
-    float weight[C::kPasses];
+    i32 mine[C::kPasses];
     QUATT_UNROLL
     for (u32 pass = 0; pass < C::kPasses; pass++) {
-        const i32 mine = ptx::shfl_idx(token[pass / 8], sub + C::kSubs * (pass % 8));
-        weight[pass] = mine < 0 ? 0.0f : recipe::kSumFactor;
-        const i64 at = from + i64(mine < 0 ? first : mine) * x.strides.token;
-        load_piece<Aligned16>(w[pass], x, at, C::kChannels * slice + 8 * piece, channels);
+        mine[pass] = ptx::shfl_idx(token[C::kSubs * pass / 32], (sub + C::kSubs * pass) % 32);
     }
+    u32 w[C::kPasses][4];
+    load_pieces<Aligned16>(w, x, C::kChannels * slice + 8 * piece, channels, [&](u32 pass) {
+        return from + i64(mine[pass] < 0 ? first : mine[pass]) * x.strides.token;
+    });
     const float factor = recipe::mean_factor(size);
     const auto at = [](u32 offset, u32 g, u32 channel) {
         return offset + 4 * (g * C::kChannels + channel);
@@ -64,13 +63,13 @@ QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
         for (u32 pass = 0; pass < C::kPasses; pass++) {
             const ptx::F32x2 two = unpack(Format{}, w[pass][i / 2]);
             const float value = i % 2 == 0 ? two.x : two.y;
-            sum[pass] = value * weight[pass];
+            sum[pass] = value * (mine[pass] < 0 ? 0.0f : recipe::kSumFactor);
             // NaN is dropped here; it shows in the sum.
             smallest = ptx::min(smallest, value);
             largest = ptx::max(largest, value);
         }
         QUATT_UNROLL
-        for (u32 fold = 0; fold < 4; fold++) {
+        for (u32 fold = 0; fold < C::kFolds; fold++) {
             QUATT_UNROLL
             for (u32 pass = 0; pass < C::kPasses / 2; pass++) {
                 if (pass < C::kPasses >> (fold + 1)) {
@@ -79,7 +78,7 @@ QUATT_KERNEL(SampleConfig::kThreads) sample(const SampleParams p) {
             }
         }
         QUATT_UNROLL
-        for (u32 fold = 0; fold < 2; fold++) {
+        for (u32 fold = 0; fold < C::kLaneFolds; fold++) {
             const u32 mask = 16 >> fold;
             sum[0] += ptx::shfl_xor(sum[0], mask);
             smallest = ptx::min(smallest, ptx::shfl_xor(smallest, mask));
