@@ -216,7 +216,7 @@ QUATT_KERNEL(C::kThreads, 1) attention(const WgmmaParams<C> p) {
             };
             // Where an m is large, scores become t, so that all of them are rounded alike.
             const auto round_coarse = [&](bool has_moved) {
-                if (has_moved) {
+                if (has_moved || !C::kAsksOnlyMoved) {
                     is_coarse = ptx::any(rows.is_coarse(0) || rows.is_coarse(1));
                 }
                 if (is_coarse) {
