@@ -121,9 +121,10 @@ QUATT_HD_INLINE constexpr void sort(float (&x)[kSampleGroups]) {
     return 0.5f * largest - 0.5f * smallest;
 }
 
-// A centre, rounded to bf16: what is subtracted need not be exact, but the same everywhere.
+// A centre, rounded to bf16: what is subtracted need not be exact, but the same everywhere. Never
+// -0, since a sum of zeros may have either sign.
 [[nodiscard]] QUATT_HD constexpr float rounded_center(float x) {
-    return formats::Bf16::decode(formats::Bf16::encode(x));
+    return formats::Bf16::decode(formats::Bf16::encode(x)) + 0.0f;
 }
 
 // fp32 scale of a group with this amax: 1 for a group of zeros, and never so small that its

@@ -184,7 +184,8 @@ struct SampledHead {
     for (std::int64_t j = 0; j < tokens; j++) {
         const float sum = folded_square(
             channels, [&](std::int64_t d) { return static_cast<float>(x(j, d)) + c(d); });
-        h.far[static_cast<std::size_t>(j)] = sum < 2 * center || std::isnan(sum) ? 1 : 0;
+        h.far[static_cast<std::size_t>(j)] =
+            center > 0 && (sum < 2 * center || std::isnan(sum)) ? 1 : 0;
     }
     for (std::size_t d = 0; d < width; d++) {
         double amax = 0;

@@ -96,9 +96,9 @@ inline float flush(float x) {
 #endif
 }
 
-// max.u16x2: of each half by itself. sm_90 and later. PTX ISA 9.7.1.13
+// max.u16x2: of each half by itself; before sm_90 in software. PTX ISA 9.7.1.13
 [[nodiscard]] QUATT_DEV u32 max_u16x2(u32 a, u32 b) {
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
     u32 d;
     asm("max.u16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
     return d;

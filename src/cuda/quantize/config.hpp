@@ -106,10 +106,11 @@ struct PackVConfig {
     static_assert(kCopies == 4 && kThreads % 32 == 0);
 };
 
-template <u32 Dim>
+template <u32 Dim, bool Aligned16 = true>
 struct PackConfig {
     static constexpr u32 kThreads = PackKConfig<Dim>::kThreads;
-    static constexpr u32 kBlocksPerSm = 5 * 128 / Dim;  // that registers are to leave room for
+    // That registers are to leave room for; rows of any alignment need more.
+    static constexpr u32 kBlocksPerSm = (Aligned16 ? 5 : 3) * 128 / Dim;
     static constexpr u32 kSharedBytes = sizeof(typename PackVConfig<Dim>::SharedPlan);
     static_assert(kThreads == PackVConfig<Dim>::kThreads &&
                   kThreads == PackQConfig<Dim>::kThreads &&

@@ -289,17 +289,16 @@ QUATT_DEV void pack_values(const PackVParams& p, const worklist::SegmentEntry& s
             p.far_keys.store((head * p.k_tiles + slot) * (2 * tile::kKeyScaleStride) + 2 + c,
                              u16(far));
         }
-        // Keys past the end have code 0. Word t of a chunk holds keys 2t, 2t + 1, 2t + 8, 2t + 9.
-        u32 is_key[4];
-        QUATT_UNROLL
-        for (u32 t = 0; t < 4; t++) {
-            is_key[t] = 0;
+        // Which bytes of word t of a chunk, keys 2t, 2t + 1, 2t + 8 and 2t + 9, are of keys: those
+        // past the end have code 0.
+        const auto key_bytes = [&](u32 t) {
+            u32 bytes = 0;
             QUATT_UNROLL
             for (u32 i = 0; i < 4; i++) {
-                const u32 key = first_key + 8 * (i / 2) + 2 * t + i % 2;
-                is_key[t] |= i32(key) < keys ? 0xFFu << 8 * i : 0u;
+                bytes |= i32(8 * (i / 2) + 2 * t + i % 2) < real ? 0xFFu << 8 * i : 0u;
             }
-        }
+            return bytes;
+        };
         const auto unit = [](u32 l_, u32 i, u32 c_) {
             return 16 * ((i * C::kChunks + c_) * C::kLanes + (l_ ^ (c_ + 4 * (i % 2))));
         };
@@ -311,35 +310,52 @@ QUATT_DEV void pack_values(const PackVParams& p, const worklist::SegmentEntry& s
                 QUATT_UNROLL
                 for (u32 t = 0; t < 4; t++) {
                     const auto number = [&](u32 key) { return centred(key, i) * inverse[i]; };
-                    chunk[t] = is_key[t] & ptx::pack_e4m3x4(number(2 * t), number(2 * t + 1),
-                                                            number(2 * t + 8), number(2 * t + 9));
+                    chunk[t] = ptx::pack_e4m3x4(number(2 * t), number(2 * t + 1), number(2 * t + 8),
+                                                number(2 * t + 9));
+                }
+                if (real < i32(kKeyGroup)) {
+                    QUATT_UNROLL
+                    for (u32 t = 0; t < 4; t++) {
+                        chunk[t] &= key_bytes(t);
+                    }
+                }
+                QUATT_UNROLL
+                for (u32 t = 0; t < 4; t++) {
                     evidence |= (chunk[t] & 0x7F7F7F7Fu) + 0x02020202u;
                 }
                 shared.store(unit(l, i, c), ptx::U32x4{chunk[0], chunk[1], chunk[2], chunk[3]});
             }
         };
-        const auto what_is_coded = [&](u32 key, u32 i) {
-            return value(key, i) - ((far >> key & 1) != 0 ? 0.0f : mean[i]);
-        };
         if (far == 0) {
             code([&](u32 key, u32 i) { return value(key, i) - mean[i]; });
         } else {
-            code(what_is_coded);
+            code([&](u32 key, u32 i) {
+                return value(key, i) - ((far >> key & 1) != 0 ? 0.0f : mean[i]);
+            });
         }
         if (!IsAgain && (evidence & 0x80808080u) != 0) {
+            // NOTE: read again, so that nothing is kept in registers for it.
+            u32 beyond[4] = {0, 0, 0, 0};
+            QUATT_NO_UNROLL
+            for (i32 key = 0; key < smaller(real, i32(kKeyGroup)); key++) {
+                u32 again[2];
+                load_piece<Aligned16>(again, p.v, from + (first_key + key) * p.v.strides.token,
+                                      4 * l, p.channels);
+                QUATT_UNROLL
+                for (u32 i = 0; i < 4; i++) {
+                    const ptx::F32x2 two = unpack(Format{}, again[i / 2]);
+                    const float x =
+                        (i % 2 == 0 ? two.x : two.y) - ((far >> key & 1) != 0 ? 0.0f : mean[i]);
+                    const float y = x * inverse[i];
+                    const bool is_in = y >= -kTarget && y <= kTarget;
+                    beyond[i] =
+                        is_in ? beyond[i] : larger(beyond[i], formats::bit_cast<u32>(magnitude(x)));
+                }
+            }
             QUATT_UNROLL
             for (u32 i = 0; i < 4; i++) {
-                u32 beyond = 0;
-                QUATT_UNROLL
-                for (u32 key = 0; key < kKeyGroup; key++) {
-                    const float x = what_is_coded(key, i), y = x * inverse[i];
-                    const bool is_in = y >= -kTarget && y <= kTarget;
-                    beyond = is_in || i32(key) >= real
-                                 ? beyond
-                                 : larger(beyond, formats::bit_cast<u32>(magnitude(x)));
-                }
-                if (beyond != 0) {
-                    ptx::atomic_max(p.v_beyond, channel0 + i, beyond);
+                if (beyond[i] != 0) {
+                    ptx::atomic_max(p.v_beyond, channel0 + i, beyond[i]);
                     ptx::atomic_max(p.v_lied, pair, 1u);
                 }
             }
@@ -358,7 +374,8 @@ QUATT_DEV void pack_values(const PackVParams& p, const worklist::SegmentEntry& s
 
 // Q first, then a tile of K or V a block.
 template <class Format, u32 Dim, bool Aligned16>
-QUATT_KERNEL(PackConfig<Dim>::kThreads, PackConfig<Dim>::kBlocksPerSm) pack(const PackParams p) {
+QUATT_KERNEL(PackConfig<Dim>::kThreads, (PackConfig<Dim, Aligned16>::kBlocksPerSm)) pack(
+    const PackParams p) {
     launch::pdl_wait_then_trigger();
     if (ptx::block_x() < p.q_blocks) {
         pack_queries<Format, Dim, Aligned16>(p.q, ptx::block_x());
@@ -379,7 +396,8 @@ QUATT_KERNEL(PackConfig<Dim>::kThreads, PackConfig<Dim>::kBlocksPerSm) pack(cons
 
 // V again, of the segments and heads whose sample lied: most often none, and the launch ends.
 template <class Format, u32 Dim, bool Aligned16>
-QUATT_KERNEL(PackConfig<Dim>::kThreads) repack(const PackVParams p) {
+QUATT_KERNEL(PackConfig<Dim>::kThreads, (PackConfig<Dim, Aligned16>::kBlocksPerSm)) repack(
+    const PackVParams p) {
     launch::pdl_wait_then_trigger();
     const ptx::Shared shared = ptx::dynamic_shared(PackConfig<Dim>::kSharedBytes);
     const u32 pairs = p.segment_count * p.kv_heads;
