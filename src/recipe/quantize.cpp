@@ -217,7 +217,7 @@ private:
             }
         }
         for (std::size_t d = 0; d < static_cast<std::size_t>(x_.channels); d++) {
-            float means[kSampleGroups] = {}, halves[kSampleGroups] = {};
+            float means[kSampleGroups], halves[kSampleGroups];
             for (std::uint32_t g = 0; g < kSampleGroups; g++) {
                 means[g] = mean[g][d];
                 halves[g] = half[g][d];
