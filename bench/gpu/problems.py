@@ -5,19 +5,31 @@ import torch
 SINKS = [(weight, position) for weight in (0.5, 0.9, 0.97) for position in (0, 0.3, 0.5, 1)]
 
 
-def sink_problem(c, keys):
-    """q, k, v, a head for each of SINKS: a key with that weight and V = 0, at that part of the row."""
-    q = c.normal(32, len(SINKS), 128, seed=1, dtype=torch.float32)
-    k = c.normal(keys, len(SINKS), 128, seed=2, dtype=torch.float32) * 0.5
-    v = c.normal(keys, len(SINKS), 128, seed=3, dtype=torch.float32)
+def heavy_keys(c, keys, heads):
+    """q, k, v, a head for each (weight, position, mean, share): a key with that weight, at that part of the row,
+    whose V is `share` of what the others have without their mean."""
+    q = c.normal(32, len(heads), 128, seed=1, dtype=torch.float32)
+    k = c.normal(keys, len(heads), 128, seed=2, dtype=torch.float32) * 0.5
+    v = c.normal(keys, len(heads), 128, seed=3, dtype=torch.float32)
     q[..., 0], k[..., 0] = 128**0.5, 0
-    for h, (weight, position) in enumerate(SINKS):
+    for h, (weight, position, mean, share) in enumerate(heads):
         at = round(position * (keys - 1))
         odds = torch.tensor(weight / (1 - weight) * (keys - 1)).log().item()
         k[at, h] = 0
         k[at, h, 0] = odds + 0.125  # log of the mean of exp of N(0, .5) is .5^2 / 2
-        v[at, h] = 0
+        own = share * v[at, h]
+        v[:, h] += mean
+        v[at, h] = own
     return [x.bfloat16() for x in (q, k, v)]
+
+
+def sink_problem(c, keys):
+    """A head for each of SINKS: a key with that weight and V = 0, at that part of the row."""
+    return heavy_keys(c, keys, [(weight, position, 0, 0) for weight, position in SINKS])
+
+
+# (weight, position, mean of V, share): what a centre taken off all tokens ruins.
+SINKS_BESIDE_MEANS = [(0.9, at, mean, share) for at in (0, 0.6, 1) for mean in (0.3, 1, 3) for share in (0, 0.1)]
 
 
 V_MEANS, MEAN_HEADS = (0, 0.5, 1, 2), 4  # heads a mean

@@ -67,6 +67,7 @@ def parts(c, args, state):
         "strides": lambda: shapes.strides(c),
         "alternating": lambda: calls.alternating(c, state["fresh"]),
         "sinks": lambda: numbers.sinks(c),
+        "sinks_beside_means": lambda: numbers.sinks_beside_means(c),
         "means_of_v": lambda: numbers.means_of_v(c),
         "tilings": lambda: numbers.tilings(c),
         "memory": lambda: calls.memory(c),

@@ -18,7 +18,7 @@ from gpu.common import (
     rel_l2,
     same_bits,
 )
-from gpu.problems import SINKS, V_MEANS, mean_errors, mean_problem, sink_problem
+from gpu.problems import SINKS, SINKS_BESIDE_MEANS, V_MEANS, heavy_keys, mean_errors, mean_problem, sink_problem
 
 RECIPES = ("bf16", "f16", "fp8")
 
@@ -244,6 +244,24 @@ def sinks(c):
         del q, k, v, a
         c.free()
     c.tables["sinks: weight, position, rel-L2, of the emulation"] = table
+
+
+def sinks_beside_means(c):
+    """The same with a small V beside means of V: far tokens keep their V."""
+    keys = c.size(8192, 400)
+    q, k, v = heavy_keys(c, keys, SINKS_BESIDE_MEANS)
+    a = Attention(c, "fp8", q, k, v)
+    a.run()
+    exact, _ = exact_rows(q, k, v, torch.arange(32, device=c.where), 128**-0.5)
+    errors = [rel_l2(a.out[:, h], exact[:, h]) for h in range(len(SINKS_BESIDE_MEANS))]
+    c.report(
+        f"fp8 sinks beside means of V, {keys} keys",
+        max(errors) <= 0.06,
+        f"rel-L2 at most {max(errors):.4f}, at most .06 (weight .9 at 0, .6, 1 of the row, means .3, 1, 3)",
+    )
+    c.tables["sinks beside means: weight, position, mean, share of V, rel-L2"] = [
+        (*head, error) for head, error in zip(SINKS_BESIDE_MEANS, errors)
+    ]
 
 
 def means_of_v(c):
