@@ -46,7 +46,8 @@ class Device(c.Structure):
 
 class PlanInfo(c.Structure):
     _fields_ = [("struct_size", SIZE), ("kernel", c.c_char * 32), ("device", c.c_char * 32), ("workspace_bytes", SIZE),
-                ("workspace_align", SIZE), ("key_tile", I32), ("splits", I32), ("threads", I32), ("fallback", I32)]
+                ("workspace_align", SIZE), ("key_tile", I32), ("splits", I32), ("threads", I32), ("fallback", I32),
+                ("packed_bytes", SIZE)]
 
 
 class Quatt:
@@ -56,6 +57,7 @@ class Quatt:
         self.lib.quatt_version.restype = c.c_char_p
         self.lib.quatt_plan_create.argtypes = [PTR, PTR, PTR]
         self.lib.quatt_run.argtypes = [PTR, PTR, PTR, SIZE, PTR]
+        self.lib.quatt_quantize.argtypes = self.lib.quatt_attend.argtypes = [PTR, PTR, PTR, SIZE, PTR, SIZE, PTR]
         self.lib.quatt_plan_destroy.argtypes = [PTR]
         # An empty problem is refused in any case; not by its size where this file describes the library's structs.
         _, message, _ = self.query(self.empty_problem(), "cpu")
@@ -128,6 +130,18 @@ class Plan:
     def run(self, tensors, workspace_pointer, stream=None):
         self.quatt.check(self.quatt.lib.quatt_run(self.handle, c.byref(tensors), workspace_pointer,
                                                   self.workspace_bytes, stream))
+
+    @property
+    def packed_bytes(self):
+        return self.info.packed_bytes
+
+    def quantize(self, tensors, packed_pointer, workspace_pointer, stream=None):
+        self.quatt.check(self.quatt.lib.quatt_quantize(self.handle, c.byref(tensors), packed_pointer, self.packed_bytes,
+                                                       workspace_pointer, self.workspace_bytes, stream))
+
+    def attend(self, tensors, packed_pointer, workspace_pointer, stream=None):
+        self.quatt.check(self.quatt.lib.quatt_attend(self.handle, c.byref(tensors), packed_pointer, self.packed_bytes,
+                                                     workspace_pointer, self.workspace_bytes, stream))
 
     def __del__(self):
         if self.handle:

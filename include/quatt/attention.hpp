@@ -141,6 +141,23 @@ public:
             quatt_run(plan_.get(), &tensors, workspace.data(), workspace.size(), stream));
     }
 
+    // Of packed K and V; 0: the kernel keeps none with this recipe.
+    [[nodiscard]] std::size_t packed_bytes() const { return info().packed_bytes; }
+
+    // run in two halves, with the same bits: K and V are packed once, in memory of the device that
+    // is as long as packed_bytes() and aligned as the workspace, and attended to by any plan of the
+    // same device, kernel, recipe and extents of k and v. `attend` touches no data of k and v.
+    [[nodiscard]] Status quantize(const quatt_tensors& tensors, std::span<std::byte> packed,
+                                  std::span<std::byte> workspace, void* stream = nullptr) const {
+        return Status::from_c(quatt_quantize(plan_.get(), &tensors, packed.data(), packed.size(),
+                                             workspace.data(), workspace.size(), stream));
+    }
+    [[nodiscard]] Status attend(const quatt_tensors& tensors, std::span<const std::byte> packed,
+                                std::span<std::byte> workspace, void* stream = nullptr) const {
+        return Status::from_c(quatt_attend(plan_.get(), &tensors, packed.data(), packed.size(),
+                                           workspace.data(), workspace.size(), stream));
+    }
+
     friend std::ostream& operator<<(std::ostream& out, const Plan& plan) {
         return out << detail::text_of([&](char* t, std::size_t n, std::size_t* needed) {
                    return quatt_plan_describe(plan.plan_.get(), t, n, needed);

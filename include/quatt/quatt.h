@@ -7,7 +7,8 @@
  *   quatt_plan_create  The same answer, kept: immutable, usable from several threads and streams
  *                      at once.
  *   quatt_run          Launches it: no allocation on the devices cpu and cuda, no synchronisation,
- *                      no global state.
+ *                      no global state. Where K and V serve several calls, quatt_quantize packs
+ *                      them once and quatt_attend takes them from there.
  * quatt_attention does all three on a host device, and allocates the workspace.
  *
  * Errors. Every function that can fail returns a quatt_status; quatt_last_error() holds the message
@@ -380,6 +381,9 @@ typedef struct quatt_plan_info {
     int32_t splits;
     int32_t threads;
     int32_t fallback; /* 1: this is not a kernel of the device that was asked for */
+    /* Exact, of packed K and V, aligned as the workspace. 0: the kernel keeps none with this recipe
+     * (bf16 and f16 on GPUs, reference, emulate). */
+    size_t packed_bytes;
 } quatt_plan_info;
 
 /* Supported: QUATT_OK and *info. Else QUATT_INVALID_ARGUMENT or QUATT_UNSUPPORTED, with all reasons
@@ -417,6 +421,39 @@ QUATT_API quatt_status quatt_plan_describe(const quatt_plan* plan, char* text, s
  * back, and may run in a child process of fork, where the first run makes new threads. */
 QUATT_API quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* tensors,
                                  void* workspace, size_t workspace_bytes, void* stream);
+
+/* quatt_run in two halves, with K and V packed in memory of the caller in between: quatt_quantize
+ * once, quatt_attend as often as there are queries, with the bits that quatt_run has in out, lse
+ * and status word. Errors, stream and workspace (`workspace_bytes` of the plan serves both; none is
+ * kept between calls) are as in quatt_run, and besides: QUATT_UNSUPPORTED       packed_bytes of the
+ * plan is 0. QUATT_INVALID_ARGUMENT  `packed` is null, smaller than packed_bytes, not aligned to
+ *                           workspace_align, or shares bytes with the workspace or with a tensor
+ *                           that the call touches; on host devices also: it does not hold what
+ *                           quatt_quantize wrote, or was written for another layout (the message
+ *                           names what differs).
+ *
+ * quatt_quantize reads k, v, cu_seqlens_k (where that is absent, cu_seqlens_q), kv_lens, k_descale
+ * and v_descale, and writes `packed` and the status word. The data of q, out, lse and of what else
+ * a problem has may be null, and is not touched.
+ *
+ * quatt_attend reads `packed` in place of k, v, k_descale and v_descale, whose data is not touched
+ * and may be null or freed. cu_seqlens_k and kv_lens must hold what they held.
+ *
+ * What lies in `packed` depends on kind of device, kernel, recipe, the extents of k and v and the
+ * number of segments. Any plan that has these may attend to it, from several threads and streams at
+ * once: with other queries, query heads, masks, softmax_scale, out, with an lse or without. Packed
+ * memory can be copied to another address of the same alignment.
+ *
+ * It begins with a header of 256 bytes, in which host devices keep what must be equal, and check
+ * it. On a GPU the header cannot be read without a synchronisation, and nothing is checked: memory
+ * that another layout was packed in gives wrong results. Inside a CUDA graph both may be captured.
+ */
+QUATT_API quatt_status quatt_quantize(const quatt_plan* plan, const quatt_tensors* tensors,
+                                      void* packed, size_t packed_bytes, void* workspace,
+                                      size_t workspace_bytes, void* stream);
+QUATT_API quatt_status quatt_attend(const quatt_plan* plan, const quatt_tensors* tensors,
+                                    const void* packed, size_t packed_bytes, void* workspace,
+                                    size_t workspace_bytes, void* stream);
 
 /* query + plan + workspace + run for a problem whose tensors carry data. Host devices only: on a
  * GPU the workspace is the caller's. */

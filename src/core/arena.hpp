@@ -118,14 +118,15 @@ private:
     float* mean_scales_ = nullptr;
 };
 
-// The canonical arrays of the heads that are in the workspace at a time.
+// The canonical arrays of the heads that are in memory at a time; where everything is in the
+// workspace, both allocators are the same.
 struct Operands {
     Arena q, k, v;
     Operands(const quatt_recipe& r, const Shape& s, std::int64_t heads_q, std::int64_t heads_kv,
-             BumpAllocator& allocator)
-        : q(r.q, r.q_mean_term != 0, heads_q, s.total_q(), s.segments, s.head_dim, allocator),
-          k(r.k, false, heads_kv, s.total_k(), s.segments, s.head_dim, allocator),
-          v(r.v, false, heads_kv, s.total_k(), s.segments, s.head_dim_v, allocator) {}
+             BumpAllocator& of_q, BumpAllocator& of_kv)
+        : q(r.q, r.q_mean_term != 0, heads_q, s.total_q(), s.segments, s.head_dim, of_q),
+          k(r.k, false, heads_kv, s.total_k(), s.segments, s.head_dim, of_kv),
+          v(r.v, false, heads_kv, s.total_k(), s.segments, s.head_dim_v, of_kv) {}
 };
 
 }  // namespace quatt::core

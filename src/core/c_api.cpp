@@ -125,6 +125,7 @@ void fill_info(const core::Backend& b, const core::Kernel& k, const core::Choice
     info.splits = c.splits;
     info.threads = c.threads;
     info.fallback = fallback ? 1 : 0;
+    info.packed_bytes = c.packed_bytes;
 }
 
 void fill_info(const core::Backend& b, const core::Kernel& k, quatt_kernel_info& info) {
@@ -448,6 +449,30 @@ quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* tensors, voi
             return null(plan == nullptr ? "plan" : "tensors");
         }
         return core::run(*plan->plan, *tensors, workspace, workspace_bytes, stream);
+    });
+}
+
+quatt_status quatt_quantize(const quatt_plan* plan, const quatt_tensors* tensors, void* packed,
+                            size_t packed_bytes, void* workspace, size_t workspace_bytes,
+                            void* stream) {
+    return guarded([&]() -> Status {
+        if (plan == nullptr || tensors == nullptr) {
+            return null(plan == nullptr ? "plan" : "tensors");
+        }
+        return core::quantize(*plan->plan, *tensors, packed, packed_bytes, workspace,
+                              workspace_bytes, stream);
+    });
+}
+
+quatt_status quatt_attend(const quatt_plan* plan, const quatt_tensors* tensors, const void* packed,
+                          size_t packed_bytes, void* workspace, size_t workspace_bytes,
+                          void* stream) {
+    return guarded([&]() -> Status {
+        if (plan == nullptr || tensors == nullptr) {
+            return null(plan == nullptr ? "plan" : "tensors");
+        }
+        return core::attend(*plan->plan, *tensors, packed, packed_bytes, workspace, workspace_bytes,
+                            stream);
     });
 }
 

@@ -465,7 +465,7 @@ Reasons check_problem(const quatt_problem& p) {
     return Checker(p).run();
 }
 
-Reasons check_call(const quatt_problem& planned, const quatt_tensors& given) {
+Reasons check_call(const quatt_problem& planned, const quatt_tensors& given, Work work) {
     if (std::string wrong = wrong_input_size("tensors", &given, given.struct_size, sizeof given,
                                              "quatt_problem_init");
         !wrong.empty()) {
@@ -477,7 +477,8 @@ Reasons check_call(const quatt_problem& planned, const quatt_tensors& given) {
         if (!same_layout(a, b)) {
             reasons.push_back(text(f.name, " is ", describe(b), "; the plan was made ",
                                    present(a) ? "for " + describe(a) : "without it"));
-        } else if (present(b) && b.data == nullptr && has_elements(b)) {
+        } else if (present(b) && b.data == nullptr && has_elements(b) &&
+                   is_touched(f, given, work)) {
             reasons.push_back(text(f.name, ".data is null; it must point to ", describe(b)));
         }
     }
@@ -489,15 +490,14 @@ Reasons check_call(const quatt_problem& planned, const quatt_tensors& given) {
     }
     // Alignment, overlap and host lengths depend on this call's pointers.
     quatt_problem now = planned;
-    now.tensors = given;
-    now.tensors.struct_size = sizeof now.tensors;  // the copy ends where we know it
+    now.tensors = touched(given, work);
     return check_problem(now);
 }
 
-Reasons check_workspace(const quatt_tensors& given, const void* workspace, std::size_t bytes) {
+Reasons check_overlap(const quatt_tensors& given, const Memory& memory) {
     Reasons reasons;
-    const auto at = reinterpret_cast<std::intptr_t>(workspace);
-    const auto end = at + static_cast<std::intptr_t>(bytes);
+    const auto at = reinterpret_cast<std::intptr_t>(memory.data);
+    const auto end = at + static_cast<std::intptr_t>(memory.bytes);
     for (const Field& f : kFields) {
         const quatt_tensor& t = given.*f.member;
         Range range;
@@ -506,7 +506,7 @@ Reasons check_workspace(const quatt_tensors& given, const void* workspace, std::
         }
         const auto base = reinterpret_cast<std::intptr_t>(t.data);
         if (base + range.lo < end && at < base + range.hi) {
-            reasons.push_back(text("workspace overlaps ", f.name,
+            reasons.push_back(text(memory.name, " overlaps ", f.name,
                                    " in memory; it must not share bytes with any tensor"));
         }
     }

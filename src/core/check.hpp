@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/problem.hpp"
 #include "core/text.hpp"
 
 namespace quatt::core {
@@ -24,11 +25,17 @@ namespace quatt::core {
                                        std::int64_t capacity);
 
 // What differs between the layouts of a call's tensors and those its plan was made for, and what is
-// wrong with its pointers.
-[[nodiscard]] Reasons check_call(const quatt_problem& planned, const quatt_tensors& given);
+// wrong with the pointers that its work touches.
+[[nodiscard]] Reasons check_call(const quatt_problem& planned, const quatt_tensors& given,
+                                 Work work);
 
-// Which of a call's tensors share bytes with its workspace.
-[[nodiscard]] Reasons check_workspace(const quatt_tensors& given, const void* workspace,
-                                      std::size_t bytes);
+// Memory that a call gets beside its tensors.
+struct Memory {
+    const char* name;
+    const void* data;
+    std::size_t bytes;
+};
+// Which of a call's tensors share bytes with it.
+[[nodiscard]] Reasons check_overlap(const quatt_tensors& given, const Memory& memory);
 
 }  // namespace quatt::core

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.hpp"
+#include "core/packed_header.hpp"
 #include "core/tensor_view.hpp"
 
 namespace quatt::core {
@@ -34,6 +35,11 @@ const quatt_tensor& cu_seqlens_k(const quatt_tensors& t) {
     return present(t.cu_seqlens_k) ? t.cu_seqlens_k : t.cu_seqlens_q;
 }
 
+// Present, and touched by the call's work.
+bool has_data(const quatt_tensor& t) {
+    return TensorView(t).data<void>() != nullptr;
+}
+
 }  // namespace
 
 void check_host_copies(const quatt_tensors& t, const Shape& s, Reasons& reasons) {
@@ -55,7 +61,7 @@ Status HostCall::check_values() const {
     for (const auto& [name, cu, capacity] :
          {Lengths{"cu_seqlens_q", &t_.cu_seqlens_q, s_.tokens_q},
           {present(t_.cu_seqlens_k) ? "cu_seqlens_k" : "cu_seqlens_q", &cu_k, s_.tokens_k}}) {
-        if (present(*cu)) {
+        if (has_data(*cu)) {
             for (std::string& fault :
                  check_cu_seqlens(name, TensorView(*cu).data<const std::int32_t>(),
                                   TensorView(*cu).stride(0), s_.segments, capacity)) {
@@ -64,7 +70,7 @@ Status HostCall::check_values() const {
         }
     }
     check_host_copies(t_, s_, reasons);
-    for (std::int64_t h = 0; present(t_.sink) && h < s_.heads_q; h++) {
+    for (std::int64_t h = 0; has_data(t_.sink) && h < s_.heads_q; h++) {
         if (const float x = at<float>(t_.sink, h); std::isnan(x) || x == kInfinity) {
             reasons.push_back(text("sink[", h, "] is ", x,
                                    "; it must be finite, or -infinity for a head without a sink"));
@@ -82,7 +88,7 @@ Status HostCall::check_values() const {
     for (const auto& [name, d] : {std::pair{"q_descale", &t_.q_descale},
                                   {"k_descale", &t_.k_descale},
                                   {"v_descale", &t_.v_descale}}) {
-        for (std::int64_t b = 0; b < s_.segments && present(*d); b++) {
+        for (std::int64_t b = 0; b < s_.segments && has_data(*d); b++) {
             for (std::int64_t h = 0; h < s_.heads_kv; h++) {
                 const float x = descale(*d, b, h);
                 if (!std::isfinite(x) || x <= 0) {
@@ -104,9 +110,13 @@ HostSegment HostCall::segment(std::int64_t b) const {
     } else if (!present(t_.cu_seqlens_q)) {
         g = {0, s_.tokens_q, 0, s_.tokens_k};
     } else {
-        const quatt_tensor& cu_k = cu_seqlens_k(t_);
-        const std::int64_t q = at<std::int32_t>(t_.cu_seqlens_q, b), k = at<std::int32_t>(cu_k, b);
-        g = {q, at<std::int32_t>(t_.cu_seqlens_q, b + 1) - q, k, at<std::int32_t>(cu_k, b + 1) - k};
+        const quatt_tensor &cu_q = t_.cu_seqlens_q, &cu_k = cu_seqlens_k(t_);
+        g.k_begin = at<std::int32_t>(cu_k, b);
+        g.k_len = at<std::int32_t>(cu_k, b + 1) - g.k_begin;
+        if (has_data(cu_q)) {
+            g.q_begin = at<std::int32_t>(cu_q, b);
+            g.q_len = at<std::int32_t>(cu_q, b + 1) - g.q_begin;
+        }
     }
     if (present(t_.kv_lens)) {
         g.k_len = at<std::int32_t>(t_.kv_lens, b);
@@ -120,13 +130,16 @@ recipe::HeadView HostCall::input(const quatt_tensor& x, const quatt_tensor& scal
     const HeadStrides st = strides_of_heads(x);
     const auto size = static_cast<std::int64_t>(quatt_dtype_bytes(x.dtype));
     recipe::HeadView v;
-    v.data = static_cast<const std::byte*>(x.data) + (offset(st, b, token) + head * st.head) * size;
+    if (has_data(x)) {
+        v.data =
+            static_cast<const std::byte*>(x.data) + (offset(st, b, token) + head * st.head) * size;
+    }
     v.dtype = x.dtype;
     v.tokens = tokens;
     v.channels = x.extent[x.rank - 1];
     v.token_stride = st.token;
     v.channel_stride = st.channel;
-    v.descale = present(scale) ? descale(scale, b, kv_head) : 1.0f;
+    v.descale = has_data(scale) ? descale(scale, b, kv_head) : 1.0f;
     return v;
 }
 
@@ -204,8 +217,15 @@ void HostCall::quantize_head(const Operands& to, std::int64_t first, std::int64_
     }
 }
 
+std::pair<std::int64_t, std::int64_t> HostCall::operands_of(std::int64_t count) const {
+    const std::int64_t queries = count * (s_.heads_q / s_.heads_kv), all = queries + 2 * count;
+    return {request_.work == Work::kQuantize ? queries : 0,
+            request_.work == Work::kAttend ? queries : all};
+}
+
 void HostCall::finish() const {
-    if (p_.zero_tail != 0 && s_.packed && present(t_.cu_seqlens_q)) {
+    if (request_.work != Work::kQuantize && p_.zero_tail != 0 && s_.packed &&
+        present(t_.cu_seqlens_q)) {
         const std::int64_t used = at<std::int32_t>(t_.cu_seqlens_q, s_.segments);
         for (std::int64_t h = 0; h < s_.heads_q; h++) {
             const recipe::HeadOutput o = output(0, used, h);
@@ -214,9 +234,16 @@ void HostCall::finish() const {
             }
         }
     }
+    std::int32_t bits = data_bits_.load(std::memory_order_relaxed);
+    if (request_.work != Work::kRun) {
+        auto& header = *reinterpret_cast<PackedHeader*>(request_.packed.data());
+        if (request_.work == Work::kQuantize) {
+            header.data_bits = bits;
+        }
+        bits |= header.data_bits;
+    }
     if (present(t_.status_word)) {
-        *static_cast<std::int32_t*>(t_.status_word.data) =
-            data_bits_.load(std::memory_order_relaxed);
+        *static_cast<std::int32_t*>(t_.status_word.data) = bits;
     }
 }
 

@@ -30,8 +30,8 @@ void check_host_copies(const quatt_tensors& t, const Shape& s, Reasons& reasons)
 
 class HostCall {
 public:
-    HostCall(const Plan& plan, const quatt_tensors& t)
-        : plan_(plan), p_(plan.problem), s_(plan.shape), t_(t) {}
+    HostCall(const Plan& plan, const Request& request)
+        : plan_(plan), request_(request), p_(plan.problem), s_(plan.shape), t_(request.tensors) {}
 
     // Lengths and scales are data: they are refused here, before anything is written.
     [[nodiscard]] Status check_values() const;
@@ -50,6 +50,8 @@ public:
     // count from the range's first.
     void quantize_head(const Operands& to, std::int64_t first, std::int64_t count, std::int64_t b,
                        std::int64_t i) const;
+    // Which i, of so many KV heads, the call's work quantises: from .first to before .second.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> operands_of(std::int64_t count) const;
 
     // Rows of segment g to compute: all, or those of `rows` that lie in it (row - begin of the
     // returned span's owner).
@@ -102,7 +104,8 @@ public:
             state_);
     }
 
-    // Zeroes the tail where that was asked for, and writes the status word.
+    // Zeroes the tail where that was asked for, and writes the status word, with the bits that
+    // packed K and V keep.
     void finish() const;
 
 private:
@@ -117,6 +120,7 @@ private:
     [[nodiscard]] static float descale(const quatt_tensor& t, std::int64_t b, std::int64_t kv_head);
 
     const Plan& plan_;
+    const Request& request_;
     const quatt_problem& p_;
     const Shape& s_;
     const quatt_tensors& t_;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "core/check.hpp"
 #include "core/device.hpp"
+#include "core/packed_header.hpp"
 #include "core/tensor_view.hpp"
 #include "recipe/recipes.hpp"
 
@@ -297,7 +299,7 @@ std::string describe(const Plan& plan) {
 namespace {
 
 // A host kernel that stands in for a GPU would crash on the GPU's memory.
-Status check_memory(const Plan& plan, const quatt_tensors& t) {
+Status check_place(const Plan& plan, const quatt_tensors& t) {
     if (!plan.fallback || !plan.backend->host) {
         return {};
     }
@@ -314,34 +316,121 @@ Status check_memory(const Plan& plan, const quatt_tensors& t) {
     return {};
 }
 
+Status check_memory(const Memory& m, std::size_t needed, quatt_status wrong) {
+    if (needed > 0 && m.data == nullptr) {
+        return {wrong, text(m.name, " is null; the plan needs ", needed, " bytes")};
+    }
+    if (m.bytes < needed) {
+        return {wrong, text(m.name, " has ", m.bytes, " bytes; the plan needs ", needed)};
+    }
+    if (reinterpret_cast<std::uintptr_t>(m.data) % kWorkspaceAlign != 0) {
+        return {wrong, text(m.name, " is at ", m.data, "; it must be aligned to ", kWorkspaceAlign,
+                            " bytes")};
+    }
+    return {};
+}
+
+Status check_packed(const Plan& plan, const Memory& packed, const Memory& workspace) {
+    const std::size_t needed = plan.choice.packed_bytes;
+    if (Status s = check_memory(packed, needed, QUATT_INVALID_ARGUMENT); !s.ok()) {
+        return s;
+    }
+    const auto* const at = static_cast<const std::byte*>(packed.data);
+    const auto* const other = static_cast<const std::byte*>(workspace.data);
+    if (std::less<>()(at, other + plan.choice.workspace_bytes) &&
+        std::less<>()(other, at + needed)) {
+        return {QUATT_INVALID_ARGUMENT,
+                "packed overlaps workspace in memory; it must not share bytes with it"};
+    }
+    return {};
+}
+
+// All that can be wrong with a call's tensors and memory, but for values in them.
+Status check(const Plan& plan, Work work, const quatt_tensors& given, const Memory& workspace,
+             const Memory& packed) {
+    const Choice& c = plan.choice;
+    if (work != Work::kRun && c.packed_bytes == 0) {
+        return {QUATT_UNSUPPORTED,
+                text("kernel ", plan.kernel->name, " with recipe ", plan.problem.recipe.name,
+                     " keeps no packed K and V; recipe fp8 does on cuda, emu and simt, and every "
+                     "recipe on cpu")};
+    }
+    if (const Reasons reasons = check_call(plan.problem, given, work); !reasons.empty()) {
+        return {QUATT_INVALID_ARGUMENT, join(reasons)};
+    }
+    if (Status s = check_memory(workspace, c.workspace_bytes, QUATT_WORKSPACE_TOO_SMALL); !s.ok()) {
+        return s;
+    }
+    if (Status s = work == Work::kRun ? Status() : check_packed(plan, packed, workspace); !s.ok()) {
+        return s;
+    }
+    const quatt_tensors t = touched(given, work);
+    for (const Memory& m :
+         {Memory{workspace.name, workspace.data, c.workspace_bytes},
+          Memory{packed.name, packed.data, work == Work::kRun ? 0 : c.packed_bytes}}) {
+        if (const Reasons reasons = check_overlap(t, m); !reasons.empty()) {
+            return {QUATT_INVALID_ARGUMENT, join(reasons)};
+        }
+    }
+    return check_place(plan, t);
+}
+
+// The halves of a host kernel's call: what has been packed says so.
+Status run_half(const Plan& plan, const Request& request) {
+    auto& header = *reinterpret_cast<PackedHeader*>(request.packed.data());
+    if (request.work == Work::kAttend) {
+        const Reasons reasons = check_header(header, plan);
+        return reasons.empty() ? plan.kernel->run(plan, request)
+                               : Status(QUATT_INVALID_ARGUMENT, join(reasons));
+    }
+    header = {};  // where this fails, nothing says that there is something
+    Status s = plan.kernel->run(plan, request);
+    if (s.ok()) {
+        write_header(header, plan);
+    }
+    return s;
+}
+
+Status call(const Plan& plan, Work work, const quatt_tensors& given, const Memory& workspace,
+            const Memory& packed, void* stream) {
+    if (Status s = check(plan, work, given, workspace, packed); !s.ok()) {
+        return s;
+    }
+    const auto bytes = [](const Memory& m, std::size_t count) {
+        // NOTE: kAttend only reads packed memory.
+        return std::span(static_cast<std::byte*>(const_cast<void*>(m.data)), count);
+    };
+    const bool is_run = work == Work::kRun;
+    const quatt_tensors t = touched(given, work);
+    const Request request{.work = work,
+                          .tensors = t,
+                          .workspace = bytes(workspace, plan.choice.workspace_bytes),
+                          .packed = bytes(packed, is_run ? 0 : plan.choice.packed_bytes),
+                          .stream = stream};
+    return is_run || !plan.backend->host ? plan.kernel->run(plan, request)
+                                         : run_half(plan, request);
+}
+
 }  // namespace
 
 Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
            std::size_t workspace_bytes, void* stream) {
-    if (const Reasons reasons = check_call(plan.problem, tensors); !reasons.empty()) {
-        return {QUATT_INVALID_ARGUMENT, join(reasons)};
-    }
-    const std::size_t needed = plan.choice.workspace_bytes;
-    if (needed > 0 && workspace == nullptr) {
-        return {QUATT_WORKSPACE_TOO_SMALL,
-                text("workspace is null; the plan needs ", needed, " bytes")};
-    }
-    if (workspace_bytes < needed) {
-        return {QUATT_WORKSPACE_TOO_SMALL,
-                text("workspace has ", workspace_bytes, " bytes; the plan needs ", needed)};
-    }
-    if (reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlign != 0) {
-        return {QUATT_WORKSPACE_TOO_SMALL,
-                text("workspace is at ", workspace, "; it must be aligned to ", kWorkspaceAlign,
-                     " bytes")};
-    }
-    if (const Reasons reasons = check_workspace(tensors, workspace, needed); !reasons.empty()) {
-        return {QUATT_INVALID_ARGUMENT, join(reasons)};
-    }
-    if (Status s = check_memory(plan, tensors); !s.ok()) {
-        return s;
-    }
-    return plan.kernel->run(plan, tensors, {static_cast<std::byte*>(workspace), needed}, stream);
+    return call(plan, Work::kRun, tensors, {"workspace", workspace, workspace_bytes},
+                {"packed", nullptr, 0}, stream);
+}
+
+Status quantize(const Plan& plan, const quatt_tensors& tensors, void* packed,
+                std::size_t packed_bytes, void* workspace, std::size_t workspace_bytes,
+                void* stream) {
+    return call(plan, Work::kQuantize, tensors, {"workspace", workspace, workspace_bytes},
+                {"packed", packed, packed_bytes}, stream);
+}
+
+Status attend(const Plan& plan, const quatt_tensors& tensors, const void* packed,
+              std::size_t packed_bytes, void* workspace, std::size_t workspace_bytes,
+              void* stream) {
+    return call(plan, Work::kAttend, tensors, {"workspace", workspace, workspace_bytes},
+                {"packed", packed, packed_bytes}, stream);
 }
 
 }  // namespace quatt::core

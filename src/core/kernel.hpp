@@ -25,12 +25,23 @@ struct Choice {
     std::int32_t splits = 1;
     std::int32_t threads = 1;
     std::size_t workspace_bytes = 0;
-    quatt_device device{};  // of a GPU kernel: as asked for, completed by the driver
+    std::size_t packed_bytes = 0;  // K and V in memory of the caller; 0: the row keeps none there
+    quatt_device device{};         // of a GPU kernel: as asked for, completed by the driver
 };
 
 inline constexpr std::size_t kWorkspaceAlign = 64;
 
 struct Plan;
+
+// One call of a plan.
+struct Request {
+    Work work;
+    const quatt_tensors& tensors;  // with the data that the work touches
+    std::span<std::byte> workspace;
+    // K and V behind a PackedHeader; not of kRun. kAttend only reads it.
+    std::span<std::byte> packed;
+    void* stream;
+};
 
 // A row of the support table.
 struct Kernel {
@@ -49,8 +60,8 @@ struct Kernel {
                    Reasons& reasons) = nullptr;
     Choice (*choose)(const Kernel& row, const quatt_problem& p, const Shape& s,
                      const quatt_device& d) = nullptr;
-    Status (*run)(const Plan& plan, const quatt_tensors& tensors, std::span<std::byte> workspace,
-                  void* stream) = nullptr;
+    // Does all kinds of work where packed_bytes is not 0, else kRun alone.
+    Status (*run)(const Plan& plan, const Request& request) = nullptr;
 };
 
 // All that serves one kind of device. The layer that implements it defines it.
@@ -112,6 +123,12 @@ struct Selection {
 [[nodiscard]] std::string describe(const Plan& plan);
 [[nodiscard]] Status run(const Plan& plan, const quatt_tensors& tensors, void* workspace,
                          std::size_t workspace_bytes, void* stream);
+[[nodiscard]] Status quantize(const Plan& plan, const quatt_tensors& tensors, void* packed,
+                              std::size_t packed_bytes, void* workspace,
+                              std::size_t workspace_bytes, void* stream);
+[[nodiscard]] Status attend(const Plan& plan, const quatt_tensors& tensors, const void* packed,
+                            std::size_t packed_bytes, void* workspace, std::size_t workspace_bytes,
+                            void* stream);
 
 // Reasons of QUATT_UNSUPPORTED that hold for every kernel of this version: fields that are room for
 // later.

@@ -7,6 +7,7 @@
 #include "core/backends.hpp"
 #include "core/cpu_count.hpp"
 #include "core/host_call.hpp"
+#include "core/packed_header.hpp"
 #include "recipe/attend.hpp"
 #include "recipe/quantize.hpp"
 #include "recipe/recipes.hpp"
@@ -59,14 +60,6 @@ Choice choose_reference(const Kernel&, const quatt_problem& p, const Shape& s,
     return choose_portable(p, s, false);
 }
 
-Status run_emulate_kernel(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w, void*) {
-    return run_emulated(plan, t, w);
-}
-Status run_reference_kernel(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w,
-                            void*) {
-    return run_reference(plan, t, w);
-}
-
 constexpr Kernel kEmulate{
     .name = "emulate",
     .recipes = "any",
@@ -77,7 +70,7 @@ constexpr Kernel kEmulate{
         "rows counters",
     .refuse = refuse_emulate,
     .choose = choose_emulate,
-    .run = run_emulate_kernel,
+    .run = run_emulated,
 };
 
 constexpr Kernel kReference{
@@ -88,7 +81,7 @@ constexpr Kernel kReference{
     .features = "dense packed causal window gqa lse sink descale kv_lens zero_tail rows light_mass",
     .refuse = refuse_reference,
     .choose = choose_reference,
-    .run = run_reference_kernel,
+    .run = run_reference,
 };
 
 }  // namespace
@@ -115,28 +108,42 @@ Choice choose_portable(const quatt_problem& p, const Shape& s, bool quantised) {
     c.threads = p.threads != 0 ? p.threads : cpu_count();
     Layout layout(p, s, c, quantised, nullptr);
     if (quantised) {
-        Operands operands(p.recipe, s, s.heads_q, s.heads_kv, layout.allocator);
+        Operands operands(p.recipe, s, s.heads_q, s.heads_kv, layout.allocator, layout.allocator);
     }
     c.workspace_bytes = layout.allocator.used();
     return c;
 }
 
-Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace) {
-    const HostCall call(plan, t);
+std::size_t portable_packed_bytes(const quatt_problem& p, const Shape& s) {
+    BumpAllocator workspace(nullptr), packed(nullptr);
+    const Operands operands(p.recipe, s, s.heads_q, s.heads_kv, workspace, packed);
+    return kPackedHeaderBytes + packed.used();
+}
+
+Status run_emulated(const Plan& plan, const Request& request) {
+    const HostCall call(plan, request);
     if (Status status = call.check_values(); !status.ok()) {
         return status;
     }
     const quatt_recipe& r = plan.problem.recipe;
     const Shape& s = plan.shape;
-    Layout layout(plan.problem, s, plan.choice, true, workspace.data());
-    const Operands operands(r, s, s.heads_q, s.heads_kv, layout.allocator);
+    Layout layout(plan.problem, s, plan.choice, true, request.workspace.data());
+    BumpAllocator packed(packed_body(request));
+    const Operands operands(r, s, s.heads_q, s.heads_kv, layout.allocator,
+                            request.work == Work::kRun ? layout.allocator : packed);
 
-    const std::int64_t heads = s.heads_q + 2 * s.heads_kv;
-    Status quantized = call.run(s.segments * heads, [&](int, std::int64_t i) noexcept {
-        call.quantize_head(operands, 0, s.heads_kv, i / heads, i % heads);
-    });
+    const auto [first, end] = call.operands_of(s.heads_kv);
+    const std::int64_t heads = end - first;
+    Status quantized =
+        call.run(s.segments * heads, [&, from = first](int, std::int64_t i) noexcept {
+            call.quantize_head(operands, 0, s.heads_kv, i / heads, from + i % heads);
+        });
     if (!quantized.ok()) {
         return quantized;
+    }
+    if (request.work == Work::kQuantize) {
+        call.finish();
+        return {};
     }
 
     std::fill(layout.counters, layout.counters + plan.choice.threads, quatt_counters{});
@@ -157,24 +164,24 @@ Status run_emulated(const Plan& plan, const quatt_tensors& t, std::span<std::byt
     if (!attended.ok()) {
         return attended;
     }
-    if (t.counters != nullptr) {
+    if (quatt_counters* const to = request.tensors.counters; to != nullptr) {
         for (std::int32_t i = 0; i < plan.choice.threads; i++) {
-            t.counters->warp_tiles += layout.counters[i].warp_tiles;
-            t.counters->overflow_warp_tiles += layout.counters[i].overflow_warp_tiles;
-            t.counters->refresh_warp_tiles += layout.counters[i].refresh_warp_tiles;
-            t.counters->drops += layout.counters[i].drops;
+            to->warp_tiles += layout.counters[i].warp_tiles;
+            to->overflow_warp_tiles += layout.counters[i].overflow_warp_tiles;
+            to->refresh_warp_tiles += layout.counters[i].refresh_warp_tiles;
+            to->drops += layout.counters[i].drops;
         }
     }
     call.finish();
     return {};
 }
 
-Status run_reference(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace) {
-    const HostCall call(plan, t);
+Status run_reference(const Plan& plan, const Request& request) {
+    const HostCall call(plan, request);
     if (Status status = call.check_values(); !status.ok()) {
         return status;
     }
-    const Layout layout(plan.problem, plan.shape, plan.choice, false, workspace.data());
+    const Layout layout(plan.problem, plan.shape, plan.choice, false, request.workspace.data());
     const std::int64_t heads = plan.shape.heads_q;
     const std::int64_t tasks = call.count_blocks(layout.blocks, recipe::kRowBlock) * heads;
     Status attended = call.run(tasks, [&](int worker, std::int64_t i) noexcept {

@@ -20,9 +20,9 @@ struct TestFields {
 void refuse_all_but(const quatt_problem& p, const TestFields& takes, Reasons& reasons);
 
 [[nodiscard]] Choice choose_portable(const quatt_problem& p, const Shape& s, bool quantised);
-[[nodiscard]] Status run_emulated(const Plan& plan, const quatt_tensors& tensors,
-                                  std::span<std::byte> workspace);
-[[nodiscard]] Status run_reference(const Plan& plan, const quatt_tensors& tensors,
-                                   std::span<std::byte> workspace);
+// Of a row that packs K and V in memory of the caller.
+[[nodiscard]] std::size_t portable_packed_bytes(const quatt_problem& p, const Shape& s);
+[[nodiscard]] Status run_emulated(const Plan& plan, const Request& request);
+[[nodiscard]] Status run_reference(const Plan& plan, const Request& request);
 
 }  // namespace quatt::core

@@ -24,4 +24,25 @@ Shape shape_of(const quatt_problem& p) {
     return s;
 }
 
+bool is_touched(const Field& f, const quatt_tensors& t, Work work) {
+    if (work == Work::kQuantize && f.member == &quatt_tensors::cu_seqlens_q) {
+        return !present(t.cu_seqlens_k);
+    }
+    return work == Work::kRun || (work == Work::kQuantize ? f.quantize : f.attend);
+}
+
+quatt_tensors touched(const quatt_tensors& t, Work work) {
+    quatt_tensors some = t;
+    some.struct_size = sizeof some;  // the copy ends where we know it
+    for (const Field& f : kFields) {
+        if (!is_touched(f, t, work)) {
+            (some.*f.member).data = nullptr;
+        }
+    }
+    if (work == Work::kQuantize) {
+        some.cu_seqlens_q_host = nullptr;
+    }
+    return some;
+}
+
 }  // namespace quatt::core

@@ -19,6 +19,7 @@ using core::Choice;
 using core::Kernel;
 using core::Plan;
 using core::Reasons;
+using core::Request;
 using core::Shape;
 using core::text;
 
@@ -36,11 +37,9 @@ void refuse(const Kernel&, const quatt_problem& p, const quatt_device&, Reasons&
 }
 
 Choice choose(const Kernel&, const quatt_problem& p, const Shape& s, const quatt_device&) {
-    return core::choose_portable(p, s, true);
-}
-
-Status run_portable(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w, void*) {
-    return core::run_emulated(plan, t, w);
+    Choice c = core::choose_portable(p, s, true);
+    c.packed_bytes = core::portable_packed_bytes(p, s);
+    return c;
 }
 
 constexpr Kernel kPortable{
@@ -51,7 +50,7 @@ constexpr Kernel kPortable{
     .features = kFeatures,
     .refuse = refuse,
     .choose = choose,
-    .run = run_portable,
+    .run = core::run_emulated,
 };
 
 #if defined(__x86_64__)
@@ -103,8 +102,8 @@ Choice choose_level(const Kernel& row, const quatt_problem& p, const Shape& s,
     return choose(p, s, level_of(row));
 }
 
-Status run_level(const Plan& plan, const quatt_tensors& t, std::span<std::byte> w, void*) {
-    return run(plan, t, level_of(*plan.kernel), w);
+Status run_level(const Plan& plan, const Request& request) {
+    return run(plan, request, level_of(*plan.kernel));
 }
 
 #endif

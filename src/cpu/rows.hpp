@@ -15,8 +15,7 @@ void refuse_level(const core::Kernel& row, const quatt_problem& p, const quatt_d
                   core::Reasons& reasons);
 [[nodiscard]] core::Choice choose_level(const core::Kernel& row, const quatt_problem& p,
                                         const core::Shape& s, const quatt_device& d);
-[[nodiscard]] Status run_level(const core::Plan& plan, const quatt_tensors& t,
-                               std::span<std::byte> workspace, void* stream);
+[[nodiscard]] Status run_level(const core::Plan& plan, const core::Request& request);
 
 // The level must outlive the row.
 [[nodiscard]] constexpr core::Kernel level_row(const Level& level) {

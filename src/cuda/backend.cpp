@@ -176,12 +176,11 @@ Choice choose_gpu(const core::Kernel& row, const quatt_problem& p, const Shape& 
     return c;
 }
 
-Status prepare_call(const core::Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace,
-                    Call& call) {
+Status prepare_call(const core::Plan& plan, const core::Request& request, Call& call) {
     // The plan was made for the alignment of its own pointers, or for 16 bytes where it had none.
     const quatt_device& d = plan.choice.device;
     const Call planned = make_call(plan.problem, plan.shape, d, plan.problem.tensors);
-    call = make_call(plan.problem, plan.shape, d, t);
+    call = make_call(plan.problem, plan.shape, d, request.tensors);
     if (planned.is_direct && !call.is_direct) {
         return {QUATT_INVALID_ARGUMENT,
                 text("q, k or v is less aligned than the plan was made for; make the plan with "
@@ -189,7 +188,7 @@ Status prepare_call(const core::Plan& plan, const quatt_tensors& t, std::span<st
     }
     call.schedule = &schedule_of(*plan.kernel);
     call.is_direct = planned.is_direct;
-    call.workspace = workspace.data();
+    call.workspace = request.workspace.data();
     return {};
 }
 

@@ -66,7 +66,6 @@ void refuse_gpu(const core::Kernel& row, const quatt_problem& p, const quatt_dev
 [[nodiscard]] Call make_call(const quatt_problem& p, const core::Shape& s, const quatt_device& d,
                              const quatt_tensors& t);
 // The call of a plan with these tensors; refuses tensors that are less aligned than the plan's.
-[[nodiscard]] Status prepare_call(const core::Plan& plan, const quatt_tensors& t,
-                                  std::span<std::byte> workspace, Call& call);
+[[nodiscard]] Status prepare_call(const core::Plan& plan, const core::Request& request, Call& call);
 
 }  // namespace quatt::cuda

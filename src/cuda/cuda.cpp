@@ -76,13 +76,12 @@ Choice choose(const Kernel& row, const quatt_problem& p, const Shape& s, const q
     return cuda::choose_gpu(row, p, s, resolved(d));
 }
 
-Status run_native(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace,
-                  void* stream) {
+Status run_native(const Plan& plan, const Request& request) {
     cuda::Call call{};
-    if (Status s = cuda::prepare_call(plan, t, workspace, call); !s.ok()) {
+    if (Status s = cuda::prepare_call(plan, request, call); !s.ok()) {
         return s;
     }
-    const cuda::NativeResult r = cuda::run_native(call, plan.choice.device.ordinal, stream);
+    const cuda::NativeResult r = cuda::run_native(call, plan.choice.device.ordinal, request.stream);
     if (r.error != 0) {
         return {QUATT_DEVICE_ERROR, text(r.where, ": CUDA error ", r.error, ", ", r.message)};
     }

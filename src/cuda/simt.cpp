@@ -14,15 +14,15 @@ namespace {
 constexpr std::int32_t kBlocks =
     2;  // of a persistent grid: few, so that a block takes several items
 
-Status run_simt(const Plan& plan, const quatt_tensors& t, std::span<std::byte> workspace, void*) {
+Status run_simt(const Plan& plan, const Request& request) {
     Reasons reasons;
-    check_host_copies(t, plan.shape, reasons);
+    check_host_copies(request.tensors, plan.shape, reasons);
     if (!reasons.empty()) {
         return {QUATT_INVALID_ARGUMENT, join(reasons)};
     }
     const FloatState own;  // the executor's threads and fibers inherit it
     cuda::Call call{};
-    if (Status s = cuda::prepare_call(plan, t, workspace, call); !s.ok()) {
+    if (Status s = cuda::prepare_call(plan, request, call); !s.ok()) {
         return s;
     }
     call.blocks = kBlocks;

@@ -30,9 +30,10 @@ int quatt_test_c_api(void) {
     int line = 0, messages = 0, named_cpu = 0, i;
     size_t needed = 0;
     char text[512];
-    void *block = NULL, *workspace = NULL;
+    void *block = NULL, *workspace = NULL, *packed_block = NULL, *packed = NULL;
     quatt_device device;
     quatt_problem problem;
+    quatt_tensors tensors;
     quatt_plan_info info;
     quatt_plan* plan = NULL;
     quatt_kernel_info kernel;
@@ -118,6 +119,23 @@ int quatt_test_c_api(void) {
         CHECK(fabs(lse[i] - log(TOKENS)) < 1e-5);
     }
 
+    /* K and V packed once */
+    CHECK(info.packed_bytes > 0);
+    packed_block = malloc(info.packed_bytes + info.workspace_align);
+    CHECK(packed_block != NULL);
+    packed = (char*)packed_block +
+             (info.workspace_align - (uintptr_t)packed_block % info.workspace_align);
+    CHECK(quatt_quantize(plan, &problem.tensors, packed, info.packed_bytes, workspace,
+                         info.workspace_bytes, NULL) == QUATT_OK);
+    memset(out, 0xFF, sizeof out);
+    tensors = problem.tensors;
+    tensors.k.data = tensors.v.data = NULL;
+    CHECK(quatt_attend(plan, &tensors, packed, info.packed_bytes, workspace, info.workspace_bytes,
+                       NULL) == QUATT_OK);
+    for (i = 0; i < SIZE; i++) {
+        CHECK(fabs(out[i] - 1.0f) < 0.01);
+    }
+
     /* texts */
     CHECK(quatt_explain(&problem, &device, NULL, 0, &needed) == QUATT_OK && needed > 1);
     CHECK(quatt_explain(&problem, &device, text, sizeof text, NULL) == QUATT_OK);
@@ -162,6 +180,7 @@ int quatt_test_c_api(void) {
     }
 done:
     quatt_plan_destroy(plan);
+    free(packed_block);
     free(block);
     return line;
 }

@@ -101,6 +101,15 @@ TEST_P(Memory, ARunAllocatesNothing) {
             ASSERT_TRUE(first.ok() && second.ok()) << first.message();
             EXPECT_EQ(between - at_first, 0);
             EXPECT_EQ(after - between, 0);
+            if (plan->packed_bytes() > 0) {
+                Workspace keys(plan->packed_bytes());
+                const std::int64_t start = allocations;
+                const Status quantized = plan->quantize(p.tensors, keys.span(), w.span());
+                const Status attended = plan->attend(p.tensors, keys.span(), w.span());
+                const std::int64_t end = allocations;
+                ASSERT_TRUE(quantized.ok() && attended.ok()) << attended.message();
+                EXPECT_EQ(end - start, 0);
+            }
         }
     }
     const std::int64_t before = allocations;

@@ -63,9 +63,9 @@ Choice choose(const Kernel& row, const quatt_problem&, const Shape&, const quatt
     c.workspace_bytes = 128;
     return c;
 }
-Status run_dummy(const Plan& plan, const quatt_tensors&, std::span<std::byte> workspace, void*) {
+Status run_dummy(const Plan& plan, const Request& request) {
     dummy(*plan.kernel).runs++;
-    return workspace.size() == 128 ? Status() : Status(QUATT_INTERNAL, "wrong workspace");
+    return request.workspace.size() == 128 ? Status() : Status(QUATT_INTERNAL, "wrong workspace");
 }
 
 const Dummy kNarrow{.head_dim = 32}, kWide{.head_dim = 64};
