@@ -298,6 +298,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             quatt_run(plan, &p.tensors, workspace.get(), info.workspace_bytes, nullptr);
         require(status == QUATT_OK || status == QUATT_INVALID_ARGUMENT,
                 "run gives another status than quatt.h says");
+        // The halves take what a run takes; what it refuses may be a matter of the other half.
+        const Block packed = block_of(info.packed_bytes, info.workspace_align);
+        const auto is_right = [&](quatt_status half) {
+            return info.packed_bytes == 0 ? half == QUATT_UNSUPPORTED
+                                          : half == QUATT_OK || half == status;
+        };
+        const quatt_status quantized =
+            quatt_quantize(plan, &p.tensors, packed.get(), info.packed_bytes, workspace.get(),
+                           info.workspace_bytes, nullptr);
+        require(is_right(quantized), "quantize does not do as run");
+        const quatt_status attended =
+            quatt_attend(plan, &p.tensors, packed.get(), info.packed_bytes, workspace.get(),
+                         info.workspace_bytes, nullptr);
+        require(is_right(attended), "attend does not do as run");
     }
     quatt_plan_destroy(plan);
     return 0;

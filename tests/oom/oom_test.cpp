@@ -103,7 +103,7 @@ namespace {
 struct Memory {
     std::array<float, 3 * 2 * 4> q{}, out{};
     std::array<float, 5 * 4> k{}, v{};
-    alignas(64) std::array<std::byte, 1 << 21> workspace{};
+    alignas(64) std::array<std::byte, 1 << 21> workspace{}, packed{};
     std::array<char, 1 << 14> text{};
 
     Memory() {
@@ -117,10 +117,10 @@ struct Memory {
     }
 };
 
-constexpr const char* kCalls[] = {"device_init",  "recipe_init", "query",         "explain",
-                                  "describe",     "plan_create", "plan_get_info", "plan_describe",
-                                  "run",          "attention",   "kernel_info",   "a refused query",
-                                  "a bad device", "a bad recipe"};
+constexpr const char* kCalls[] = {
+    "device_init",   "recipe_init",     "query",        "explain",     "describe",    "plan_create",
+    "plan_get_info", "plan_describe",   "run",          "attention",   "kernel_info", "quantize",
+    "attend",        "a refused query", "a bad device", "a bad recipe"};
 
 struct Outcome {
     std::size_t call = std::size(kCalls);  // the first that failed
@@ -172,6 +172,8 @@ Outcome sequence(Memory& m, const char* device_name, const char* recipe, std::in
                                         std::strlen(m.text.data()) + 1 == needed && needed > 80));
         return good;
     };
+    const quatt_status packs =
+        device_name == std::string_view("cpu") ? QUATT_OK : QUATT_UNSUPPORTED;
     const bool all =
         is(0, quatt_device_init(&device, device_name)) &&
         is(1, quatt_recipe_init(&p.recipe, recipe)) && is(2, quatt_query(&p, &device, &info)) &&
@@ -180,7 +182,15 @@ Outcome sequence(Memory& m, const char* device_name, const char* recipe, std::in
         is(5, quatt_plan_create(&p, &device, &plan)) && is(6, quatt_plan_get_info(plan, &info)) &&
         text(7, quatt_plan_describe(plan, m.text.data(), m.text.size(), &needed)) &&
         is(8, quatt_run(plan, &p.tensors, m.workspace.data(), m.workspace.size(), nullptr)) &&
-        is(9, quatt_attention(&p, &device)) && is(10, quatt_kernel_get_info(0, &kernel));
+        is(9, quatt_attention(&p, &device)) && is(10, quatt_kernel_get_info(0, &kernel)) &&
+        is(11,
+           quatt_quantize(plan, &p.tensors, m.packed.data(), m.packed.size(), m.workspace.data(),
+                          m.workspace.size(), nullptr),
+           packs) &&
+        is(12,
+           quatt_attend(plan, &p.tensors, m.packed.data(), m.packed.size(), m.workspace.data(),
+                        m.workspace.size(), nullptr),
+           packs);
     if (plan != sentinel) {
         quatt_plan_destroy(plan);
     }
@@ -189,9 +199,9 @@ Outcome sequence(Memory& m, const char* device_name, const char* recipe, std::in
     bad = p;
     bad.causal = 7;
     bad.tensors.k.extent[2] = 3;
-    (void)(all && is(11, quatt_query(&bad, &device, &info), QUATT_INVALID_ARGUMENT) &&
-           is(12, quatt_device_init(&other, "no such device"), QUATT_INVALID_ARGUMENT) &&
-           is(13, quatt_recipe_init(&none, "no such recipe"), QUATT_INVALID_ARGUMENT));
+    (void)(all && is(13, quatt_query(&bad, &device, &info), QUATT_INVALID_ARGUMENT) &&
+           is(14, quatt_device_init(&other, "no such device"), QUATT_INVALID_ARGUMENT) &&
+           is(15, quatt_recipe_init(&none, "no such recipe"), QUATT_INVALID_ARGUMENT));
     (void)quatt_cpu_features();  // neither can fail nor throw
     return o;
 }
