@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/cpu_count.hpp"
+#include "core/packed_header.hpp"
 #include "core/portable.hpp"
 #include "core/tensor_view.hpp"
 #include "recipe/recipes.hpp"
@@ -171,7 +172,10 @@ Choice choose_gpu(const core::Kernel& row, const quatt_problem& p, const Shape& 
     c.accumulator = schedule_of(row).accumulator;
     c.threads =
         d.backend == QUATT_BACKEND_SIMT ? (p.threads != 0 ? p.threads : core::cpu_count()) : 1;
-    c.workspace_bytes = Workspace(make_call(p, s, d, p.tensors)).bytes;
+    const Call call = make_call(p, s, d, p.tensors);
+    const Workspace w(call);
+    c.workspace_bytes = w.bytes();
+    c.packed_bytes = call.is_quantized() ? core::kPackedHeaderBytes + w.packed_bytes : 0;
     c.device = d;
     return c;
 }
@@ -188,7 +192,11 @@ Status prepare_call(const core::Plan& plan, const core::Request& request, Call& 
     }
     call.schedule = &schedule_of(*plan.kernel);
     call.is_direct = planned.is_direct;
-    call.workspace = request.workspace.data();
+    place(call, request.workspace.data());
+    call.work = request.work;
+    if (request.work != core::Work::kRun) {
+        call.packed = core::packed_body(request);
+    }
     return {};
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/problem.hpp"
 #include "cuda/schedule/row.hpp"
 #include "cuda/tile/packed.hpp"
 #include "cuda/worklist/layout.hpp"
@@ -48,7 +49,9 @@ struct Call {
     std::uint32_t block_shared_bytes;  // that a block may have
     bool overlaps;                     // programmatic dependent launch
     std::int32_t blocks;  // of the persistent grids; 0: as many as the GPU has multiprocessors
+    core::Work work;
     std::byte* workspace;
+    std::byte* packed;  // K and V of an 8-bit recipe; only read in kAttend
 
     [[nodiscard]] std::int64_t total_q() const {
         return is_packed ? tokens_q : segments * tokens_q;
@@ -72,16 +75,18 @@ struct Call {
     }
 };
 
-// Where things lie in the workspace, in bytes from its start.
+// Where things lie, in bytes from the start of the workspace or of packed K and V. In a run the
+// latter follow the workspace's own parts.
 struct Workspace {
     struct Part {
         std::size_t at = 0, bytes = 0;
+        bool is_packed = false;
     };
     Part segments, work;
     Part q, k, v;  // codes, or where packed rows of 16 bit
     Part q_factor, lse_shift, k_scale, v_scale, v_mean, k_mean;  // quantised
     Part v_sample_scale, v_beyond, v_lied;                       // see quantize/config.hpp
-    std::size_t bytes = 0;
+    std::size_t own_bytes = 0, packed_bytes = 0;
 
     static constexpr std::size_t kAlign = 256;
 
@@ -92,14 +97,14 @@ struct Workspace {
         work = take(4 * worklist::list_words(c.segments));
         if (c.is_quantized()) {
             q = take(shape.q_codes());
-            k = take(shape.k_codes());
-            v = take(shape.k_codes());
+            k = take_packed(shape.k_codes());
+            v = take_packed(shape.k_codes());
             q_factor = take(kFloat * shape.q_rows());
             lse_shift = take(c.lse != nullptr ? kFloat * shape.q_rows() : 0);
-            k_scale = take(kFloat * shape.k_scales());
-            v_scale = take(kFloat * shape.channels());
-            v_mean = take(kFloat * shape.channels());
-            k_mean = take(kFloat * shape.channels());
+            k_scale = take_packed(kFloat * shape.k_scales());
+            v_scale = take_packed(kFloat * shape.channels());
+            v_mean = take_packed(kFloat * shape.channels());
+            k_mean = take_packed(kFloat * shape.channels());
             v_sample_scale = take(kFloat * shape.channels());
             v_beyond = take(4 * shape.channels());
             v_lied = take(4 * shape.segments * shape.heads_kv);
@@ -110,13 +115,24 @@ struct Workspace {
         }
     }
 
+    // Of a run.
+    [[nodiscard]] std::size_t bytes() const { return own_bytes + packed_bytes; }
+
 private:
-    Part take(std::int64_t count) {
+    static Part take(std::int64_t count, std::size_t& used, bool is_packed) {
         const auto size = static_cast<std::size_t>(count);
-        const Part p{bytes, size};
-        bytes += (size + kAlign - 1) / kAlign * kAlign;
+        const Part p{used, size, is_packed};
+        used += (size + kAlign - 1) / kAlign * kAlign;
         return p;
     }
+    Part take(std::int64_t count) { return take(count, own_bytes, false); }
+    Part take_packed(std::int64_t count) { return take(count, packed_bytes, true); }
 };
+
+// Gives a run its workspace.
+inline void place(Call& c, std::byte* workspace) {
+    c.workspace = workspace;
+    c.packed = workspace + Workspace(c).own_bytes;
+}
 
 }  // namespace quatt::cuda

@@ -23,10 +23,27 @@ using ptx::u16;
 using ptx::u32;
 using ptx::u8;
 
-// A part of the workspace as a view.
+// A part of the workspace, or of packed K and V, as a view.
 template <class T>
 Global<T> part(const Call& c, const Workspace::Part& p) {
-    return {reinterpret_cast<T*>(c.workspace + p.at), static_cast<i64>(p.bytes / sizeof(T))};
+    return {reinterpret_cast<T*>((p.is_packed ? c.packed : c.workspace) + p.at),
+            static_cast<i64>(p.bytes / sizeof(T))};
+}
+
+// Without the tensors that the call's work does not touch. In kQuantize lengths of queries are
+// those of keys, so that a segment is sound where its keys are.
+inline Call touched(Call c) {
+    const auto leave = [](Tensor& x) { x = {nullptr, x.element, 0, 0, 0, 0}; };
+    if (c.work == core::Work::kQuantize) {
+        leave(c.q);
+        leave(c.out);
+        c.lse_batch = c.lse_head = c.lse_token = 0;
+        c.cu_seqlens_q = c.cu_seqlens_k;
+    } else if (c.work == core::Work::kAttend) {
+        leave(c.k);
+        leave(c.v);
+    }
+    return c;
 }
 
 // All elements that a tensor's strides lead to, backwards too: what the executor lets a kernel
@@ -130,7 +147,7 @@ inline worklist::BuildParams build_params(const Call& c, const TensorViews& t,
     p.out_token = c.out.token;
     p.lse_token = c.lse_token;
     p.count = list.segment_count;
-    p.tokens_q = static_cast<u32>(c.tokens_q);
+    p.tokens_q = static_cast<u32>(c.work == core::Work::kQuantize ? c.tokens_k : c.tokens_q);
     p.tokens_k = static_cast<u32>(c.tokens_k);
     p.heads_q = static_cast<u32>(c.heads_q);
     p.rows_per_item = static_cast<u32>(c.schedule->rows_per_item);
@@ -142,8 +159,8 @@ inline worklist::BuildParams build_params(const Call& c, const TensorViews& t,
 
 // Whether `sample` writes the list: a quantised call of one segment whose length the host knows.
 [[nodiscard]] inline bool sample_builds_list(const Call& c) {
-    return c.is_quantized() && c.segments == 1 && c.cu_seqlens_q.data == nullptr &&
-           c.kv_lens.data == nullptr && c.total_q() > 0;
+    return c.is_quantized() && c.work != core::Work::kAttend && c.segments == 1 &&
+           c.cu_seqlens_q.data == nullptr && c.kv_lens.data == nullptr && c.total_q() > 0;
 }
 
 inline void build_worklist(const Call& c, const worklist::BuildParams& p,
@@ -174,10 +191,12 @@ inline quantize::Inputs inputs(const Call& c, const TensorViews& t,
     x.is_f16 = c.q.element == Element::kF16;
     x.softmax_scale = c.softmax_scale;
     x.has_lse = c.lse != nullptr;
+    x.packs_q = c.work != core::Work::kQuantize;
+    x.packs_kv = c.work != core::Work::kAttend;
     return x;
 }
 
-// Codes, scales and means of Q, K and V in the workspace.
+// Codes, scales and means of Q, K and V; written are those that are not there yet.
 inline tile::PackedOperands quantize_operands(const Call& c, const Workspace& w,
                                               const TensorViews& t, const worklist::WorkList& list,
                                               launch::Launcher& launcher) {
@@ -273,11 +292,18 @@ inline void zero_tail(const Call& c, const TensorViews& t, const epilogue::Outpu
 // ---------------------------------------------------------------- a call
 
 // `attend`: attend_of(c), or in tests an instance of their own.
-inline void run_stages(const Call& c, launch::Launcher& launcher, schedule::Attend attend) {
+inline void run_stages(const Call& call, launch::Launcher& launcher, schedule::Attend attend) {
+    const Call c = touched(call);
     const Workspace w(c);
     const TensorViews t(c);
     const worklist::WorkList list = work_list(c, w);
     build_worklist(c, build_params(c, t, list), launcher);
+    if (c.work == core::Work::kQuantize) {
+        if (c.segments > 0) {
+            (void)quantize_operands(c, w, t, list, launcher);
+        }
+        return;
+    }
     if (c.total_q() == 0) {
         return;
     }

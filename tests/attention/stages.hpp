@@ -35,10 +35,10 @@ struct Outcome {
     const Problem p = c.problem({on, recipe, kernel()});
     const core::Shape shape = core::shape_of(p);
     cuda::Call call = cuda::make_call(p, shape, Device(on), p.tensors);
-    std::vector<std::byte, CacheLineAllocator<std::byte>> workspace(cuda::Workspace(call).bytes,
+    std::vector<std::byte, CacheLineAllocator<std::byte>> workspace(cuda::Workspace(call).bytes(),
                                                                     run.workspace);
     call.schedule = is(kernel(), "wgmma") ? &wgmma::kRow : &warp_mma::kRow;
-    call.workspace = workspace.data();
+    cuda::place(call, workspace.data());
     call.blocks = run.blocks;
     launch::Launcher launcher;
     launcher.options = run.options;

@@ -20,6 +20,7 @@ struct Inputs {
     u32 channels, channels_v;
     bool is_f16, has_lse;
     float softmax_scale;
+    bool packs_q, packs_kv;  // what is wanted of pack_fp8
 };
 
 template <auto Kernel, class P>
@@ -59,21 +60,24 @@ void pack_fp8(const Inputs& c, const tile::PackedOperands& to, const SampleState
     const auto table = c.list.segments;
     const u32 segments = c.list.segment_count, heads_q = static_cast<u32>(shape.heads_q),
               heads_kv = static_cast<u32>(shape.heads_kv);
-    start<sample<Format, Dim, Aligned16>>(l, "sample", sample_launch<Dim>(segments, heads_kv),
-                                          SampleParams{.segments = table,
-                                                       .builds_list = c.builds_list,
-                                                       .build = c.build,
-                                                       .kv_heads = heads_kv,
-                                                       .channels = c.channels,
-                                                       .channels_v = c.channels_v,
-                                                       .k = c.k,
-                                                       .v = c.v,
-                                                       .k_mean = to.k_mean,
-                                                       .v_mean = to.v_mean,
-                                                       .v_scale = to.v_scale,
-                                                       .v_sample_scale = state.v_sample_scale,
-                                                       .v_beyond = state.v_beyond,
-                                                       .v_lied = state.v_lied});
+    const i64 query_tiles = c.packs_q ? to.q_tiles : 0, key_tiles = c.packs_kv ? to.k_tiles : 0;
+    if (c.packs_kv) {
+        start<sample<Format, Dim, Aligned16>>(l, "sample", sample_launch<Dim>(segments, heads_kv),
+                                              SampleParams{.segments = table,
+                                                           .builds_list = c.builds_list,
+                                                           .build = c.build,
+                                                           .kv_heads = heads_kv,
+                                                           .channels = c.channels,
+                                                           .channels_v = c.channels_v,
+                                                           .k = c.k,
+                                                           .v = c.v,
+                                                           .k_mean = to.k_mean,
+                                                           .v_mean = to.v_mean,
+                                                           .v_scale = to.v_scale,
+                                                           .v_sample_scale = state.v_sample_scale,
+                                                           .v_beyond = state.v_beyond,
+                                                           .v_lied = state.v_lied});
+    }
     const PackVParams v{
         .segments = table,
         .segment_count = segments,
@@ -89,8 +93,8 @@ void pack_fp8(const Inputs& c, const tile::PackedOperands& to, const SampleState
         .v_scale = to.v_scale,
         .v8 = to.v};
     start<pack<Format, Dim, Aligned16>>(
-        l, "pack", pack_launch<Dim>(to.q_tiles, heads_q, to.k_tiles, heads_kv),
-        PackParams{.q_blocks = static_cast<u32>(query_blocks<Dim>(to.q_tiles, heads_q)),
+        l, "pack", pack_launch<Dim>(query_tiles, heads_q, key_tiles, heads_kv),
+        PackParams{.q_blocks = static_cast<u32>(query_blocks<Dim>(query_tiles, heads_q)),
                    .q = {.segments = table,
                          .segment_count = segments,
                          .q_heads = heads_q,
@@ -115,15 +119,17 @@ void pack_fp8(const Inputs& c, const tile::PackedOperands& to, const SampleState
                          .k8 = to.k,
                          .k_scale = to.k_scale},
                    .v = v});
-    start<repack<Format, Dim, Aligned16>>(l, "repack", repack_launch<Dim>(multiprocessors), v);
+    if (c.packs_kv) {
+        start<repack<Format, Dim, Aligned16>>(l, "repack", repack_launch<Dim>(multiprocessors), v);
+    }
 }
 
-// Recipe fp8: centres and scales, codes, and V again where the sample lied.
+// Recipe fp8: centres and scales, codes, and V again where the sample lied; or one half of it.
 inline void pack_fp8(const Inputs& c, const tile::PackedOperands& to, const SampleState& state,
                      u32 multiprocessors, launch::Launcher& l) {
-    const bool aligned = is_aligned_input(c.q, c.q_batch, c.channels) &&
-                         is_aligned_input(c.k, c.k_batch, c.channels) &&
-                         is_aligned_input(c.v, c.v_batch, c.channels_v);
+    const bool aligned = (!c.packs_q || is_aligned_input(c.q, c.q_batch, c.channels)) &&
+                         (!c.packs_kv || (is_aligned_input(c.k, c.k_batch, c.channels) &&
+                                          is_aligned_input(c.v, c.v_batch, c.channels_v)));
     with_format(c, [&]<class Format, u32 Dim>() {
         aligned ? pack_fp8<Format, Dim, true>(c, to, state, multiprocessors, l)
                 : pack_fp8<Format, Dim, false>(c, to, state, multiprocessors, l);
