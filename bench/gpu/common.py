@@ -116,11 +116,25 @@ class Attention:
         outside = torch.cat((self.memory[: self.at], self.memory[self.at + self.bytes :]))
         return bool((outside == GUARD_BYTE).all())
 
+    def handle(self, stream=None):
+        if self.where.type != "cuda":
+            return None
+        return (stream or torch.cuda.current_stream()).cuda_stream
+
     def run(self, stream=None):
-        handle = None
-        if self.where.type == "cuda":
-            handle = (stream or torch.cuda.current_stream()).cuda_stream
-        self.plan.run(self.problem.tensors, self.memory.data_ptr() + self.at, handle)
+        self.plan.run(self.problem.tensors, self.memory.data_ptr() + self.at, self.handle(stream))
+        return self.out
+
+    def quantize(self, packed, stream=None):
+        """K and V into a tensor of bytes, aligned as the workspace."""
+        self.plan.quantize(
+            self.problem.tensors, packed.data_ptr(), self.memory.data_ptr() + self.at, self.handle(stream)
+        )
+
+    def attend(self, packed, stream=None):
+        self.plan.attend(
+            self.problem.tensors, packed.data_ptr(), self.memory.data_ptr() + self.at, self.handle(stream)
+        )
         return self.out
 
     def again(self):

@@ -62,6 +62,7 @@ def parts(c, args, state):
         "random": lambda: random_problems.random_problems(c),
         "streams": lambda: calls.streams(c),
         "workspace": lambda: calls.workspace(c),
+        "packed_kv": lambda: calls.packed_kv(c),
         "inputs_and_outputs": lambda: shapes.inputs_and_outputs(c),
         "fallbacks": lambda: calls.fallbacks(c),
         "strides": lambda: shapes.strides(c),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from gpu.common import LOG, Attention, dtype_of, same_bits
+from gpu.common import GUARD, GUARD_BYTE, LOG, Attention, dtype_of, same_bits
 
 RECIPES = ("bf16", "f16", "fp8")
 UNSUPPORTED = 2
@@ -205,6 +205,72 @@ def workspace(c):
                 f" {1e3 * issued:.1f} ms while the stream was blocked {still}"
             )
         c.report(f"{recipe} workspace", good, text)
+
+
+def packed_kv(c):
+    """K and V packed once: two plans attend to them with the bits of a run, in a graph too, without k and v."""
+    n = c.size(4000, 150)
+    for name, dim, options in (
+        ("dense", 128, {}),
+        ("causal", 64, {"causal": 1}),
+        ("padded heads", 40, {}),
+        ("segments", 128, {"cu_seqlens_k": c.ints([0, n // 3, n // 3, n])}),
+    ):
+        q, few = c.normal(n, 4, dim), c.normal(n // 5, 8, dim, seed=3)
+        k, v = (c.normal(n, 2, dim, seed=i) for i in (1, 2))
+        lengths = [{}, {}]
+        if "cu_seqlens_k" in options:
+            lengths = [{"cu_seqlens_q": c.ints([0, x // 2, x // 2 + 1, x])} for x in (n, n // 5)]
+        one = Attention(c, "fp8", q, k, v, **options, **lengths[0])
+        two = Attention(c, "fp8", few, k, v, lse=False, out_dtype=torch.bfloat16, **options, **lengths[1])
+        want = [x.run().clone() for x in (one, two)]
+        want_lse = one.lse.clone()
+        size = one.plan.packed_bytes
+        packed = torch.full((size + 2 * GUARD,), GUARD_BYTE, dtype=torch.uint8, device=c.where)
+        keys = packed[GUARD : GUARD + size]
+        for x in (one, two):
+            x.fill(0xFF)
+        one.quantize(keys)
+        c.synchronize()
+        for x in (one, two):
+            x.problem.tensors.k.data = x.problem.tensors.v.data = None
+        for t in (k, v):
+            t.fill_(float("nan"))
+        before = keys.clone()
+
+        def attend():
+            for x in (one, two):
+                x.attend(keys)
+
+        def is_same():
+            c.synchronize()
+            same = same_bits(one.out, want[0]) and same_bits(one.lse, want_lse) and same_bits(two.out, want[1])
+            for x in (one, two):
+                x.out.fill_(float("nan"))
+            one.lse.fill_(float("nan"))
+            return same
+
+        is_same()  # outputs are NaN from here on
+        attend()
+        eager = is_same()
+        replayed = [True]
+        if c.where == "cuda":
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                attend()
+            replayed = []
+            for _ in range(2):
+                graph.replay()
+                replayed.append(is_same())
+        outside = torch.cat((packed[:GUARD], packed[GUARD + size :]))
+        intact = bool((outside == GUARD_BYTE).all()) and torch.equal(keys, before)
+        intact &= one.guards_intact() and two.guards_intact()
+        sizes = two.plan.packed_bytes == size
+        c.report(
+            f"packed K and V, {name}",
+            eager and all(replayed) and intact and sizes,
+            f"bits of runs {eager}, replayed in a graph {replayed}, nothing else written {intact}, one size {sizes}",
+        )
 
 
 def fallbacks(c):
