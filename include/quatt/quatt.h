@@ -425,12 +425,11 @@ QUATT_API quatt_status quatt_run(const quatt_plan* plan, const quatt_tensors* te
 /* quatt_run in two halves, with K and V packed in memory of the caller in between: quatt_quantize
  * once, quatt_attend as often as there are queries, with the bits that quatt_run has in out, lse
  * and status word. Errors, stream and workspace (`workspace_bytes` of the plan serves both; none is
- * kept between calls) are as in quatt_run, and besides: QUATT_UNSUPPORTED       packed_bytes of the
- * plan is 0. QUATT_INVALID_ARGUMENT  `packed` is null, smaller than packed_bytes, not aligned to
- *                           workspace_align, or shares bytes with the workspace or with a tensor
- *                           that the call touches; on host devices also: it does not hold what
- *                           quatt_quantize wrote, or was written for another layout (the message
- *                           names what differs).
+ * kept between calls) are as in quatt_run. Besides, a plan whose packed_bytes is 0 is refused with
+ * QUATT_UNSUPPORTED. QUATT_INVALID_ARGUMENT: `packed` is null, smaller than packed_bytes, not
+ * aligned to workspace_align, or shares bytes with the workspace or with a tensor that the call
+ * touches; on host devices also where it does not hold what quatt_quantize wrote, or was written
+ * for another layout (the message names what differs).
  *
  * quatt_quantize reads k, v, cu_seqlens_k (where that is absent, cu_seqlens_q), kv_lens, k_descale
  * and v_descale, and writes `packed` and the status word. The data of q, out, lse and of what else
