@@ -6,13 +6,16 @@
 namespace quatt::core {
 
 #if !defined(QUATT_HAVE_CUDA)
+namespace {
+constexpr const char* kCudaOption = "-DQUATT_CUDA=ON (which needs CUDA's nvcc)";
+}  // namespace
 constinit const Backend kCudaBackend{
     .device = QUATT_BACKEND_CUDA,
-    .build_option = "-DQUATT_CUDA=ON (which needs CUDA's nvcc)",
+    .build_option = kCudaOption,
 };
 constinit const Backend kEmuBackend{
     .device = QUATT_BACKEND_EMU,
-    .build_option = kCudaBackend.build_option,
+    .build_option = kCudaOption,
 };
 #endif
 #if !defined(QUATT_HAVE_SIMT)
