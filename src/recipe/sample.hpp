@@ -1,6 +1,7 @@
 // The sample of a segment's tokens that its centres and V's scale come from (docs/recipes.md, "The
 // sample"). One source for the host and the GPU's quantisers, which agree in bits: what is left to
-// each is how it sums a group, in the order of fold() below.
+// each is how it sums a group, in the order of folds that the text gives: 64 numbers, 0 where there
+// is no token, of which t and t + n join for n = 32, 16, 8, 4, 2, 1.
 #pragma once
 
 #include <cstdint>
@@ -110,9 +111,8 @@ QUATT_HD_INLINE constexpr void sort(float (&x)[kSampleGroups]) {
     return a < b ? b : a;
 }
 
-// Of a channel and a group: the sum of x / 256, and for V the smallest and the largest x. A group
-// with a value that is not finite is left out: its sum is not finite.
-// What the sum of a group is multiplied by.
+// What the sum of a group, of x / 256, is multiplied by. A group with a value that is not finite in
+// the channel is left out: its sum is not finite.
 [[nodiscard]] QUATT_HD constexpr float mean_factor(std::uint32_t size) {
     return (1 / kSumFactor) / static_cast<float>(size);
 }

@@ -194,9 +194,7 @@ inline void fill(Buffer& b, const std::function<double(const Extents&)>& make) {
     b.set(values);
 }
 
-// Rounds to multiples of 2^-10: sums over the keys of a test are then exact in fp32 in any order,
-// so kernel and emulation take the same means out of K and V. (Means are rounded to bf16; one that
-// rounds the other way changes all codes of its channel.)
+// Rounds to multiples of 2^-10: sums over the keys of a test are then exact in fp32 in any order.
 [[nodiscard]] inline double on_grid(double x) {
     return std::nearbyint(x * 1024) / 1024;
 }

@@ -288,9 +288,9 @@ QUATT_KERNEL(C::kThreads) attention(const WarpMmaParams<C> p) {
                     break;
                 }
                 if constexpr (!C::kIsPacked) {
+                    // NOTE: a barrier, or the masks are prepared on the common path.
                     u32 at = u32(n);
-                    ptx::optimizer_barrier(
-                        at);  // NOTE: or its masks are prepared on the common path
+                    ptx::optimizer_barrier(at);
                     set_scale();
                     score(i32(at));  // its registers have gone to P
                 }
